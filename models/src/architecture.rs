@@ -1,4 +1,4 @@
-//! What an architecture's file says of it, and what a configuration describes.
+//! Descriptions of architectures, and [`ModelConfig`], the parsed configuration of a model.
 
 use serde_json::{Map, Value};
 
@@ -13,16 +13,16 @@ use crate::stack_config::StackConfig;
 
 type ConfigReader<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
 
-/// An architecture, as the registry lists it.
+/// An entry of the registry.
 pub(crate) struct Architecture {
     /// `model_type`.
     pub(crate) name: &'static str,
     pub(crate) config: ReadConfig,
-    /// How GGUF files tell of it, where some do.
+    /// How GGUF files describe it, if any do.
     pub(crate) gguf: Option<&'static GgufDialect>,
 }
 
-/// How a configuration is read.
+/// The function that reads a configuration.
 pub(crate) enum ReadConfig {
     Decoder(ConfigReader<DecoderConfig>),
     EncoderDecoder(ConfigReader<EncoderDecoderConfig>),
@@ -41,14 +41,14 @@ impl ReadConfig {
     }
 }
 
-/// What a configuration describes.
+/// A model's parsed configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelConfig {
-    /// A language model that reads from left to right.
+    /// A decoder-only language model.
     Decoder(Box<DecoderConfig>),
-    /// An encoder reads a source, and a decoder writes from left to right.
+    /// An encoder-decoder.
     EncoderDecoder(Box<EncoderDecoderConfig>),
-    /// A model that reads a text as a whole.
+    /// An encoder.
     Encoder(Box<EncoderShape>),
     /// A language model that candle-transformers runs.
     Bridged(Box<BridgedConfig>),
@@ -65,7 +65,7 @@ impl ModelConfig {
         }
     }
 
-    /// Tokens that a text may have; absent where no number is wrong.
+    /// Maximum number of tokens per text; `None` if the architecture has no fixed limit.
     pub fn context_length(&self) -> Option<usize> {
         match self {
             Self::Decoder(config) => Some(config.context_length),
@@ -75,8 +75,8 @@ impl ModelConfig {
         }
     }
 
-    /// Layers of the part that a text's tokens run through last: an encoder-decoder's decoder. Absent where nothing is shown
-    /// of them.
+    /// Number of layers in the last stack, which is the decoder of an encoder-decoder. `None` if hidden states are not
+    /// available.
     pub fn layers(&self) -> Option<usize> {
         match self {
             Self::Decoder(config) => Some(config.layers.len()),
@@ -86,8 +86,7 @@ impl ModelConfig {
         }
     }
 
-    /// All layers in the order in which they run, those of an encoder before those of its decoder; of what candle-transformers
-    /// runs none.
+    /// All stacks in execution order, the encoder before the decoder; empty for candle-transformers models.
     pub(crate) fn stacks(&self) -> Vec<StackConfig> {
         match self {
             Self::Decoder(config) => vec![config.stack()],
@@ -97,12 +96,12 @@ impl ModelConfig {
         }
     }
 
-    /// How many of them there are.
+    /// Total number of layers in [`stacks`](Self::stacks).
     pub(crate) fn device_layers(&self) -> usize {
         self.stacks().iter().map(|stack| stack.layers.len()).sum()
     }
 
-    /// What its head tells apart, by number; none where it is a model of another kind.
+    /// Class names by index; empty if the model has no class head.
     pub fn classes(&self) -> &[String] {
         match self {
             Self::Decoder(config) => &config.classes,
@@ -112,7 +111,7 @@ impl ModelConfig {
         }
     }
 
-    /// The tensor that tells classes apart, where the configuration says that there is one.
+    /// The output tensor of the class head, if the configuration declares one.
     pub fn class_head(&self) -> Option<String> {
         match self {
             _ if self.classes().is_empty() => None,
@@ -122,15 +121,15 @@ impl ModelConfig {
         }
     }
 
-    /// The configuration of a decoder-only model, where it is one.
+    /// The configuration of a decoder-only model, if it is one.
     pub fn decoder(self) -> Option<DecoderConfig> {
         if let Self::Decoder(config) = self { Some(*config) } else { None }
     }
 
-    /// The output head's tensor, where the configuration says that it is the embedding, and the names that this may
-    /// have: the first that a checkpoint holds is the one that is read.
+    /// If the output head is tied: the head's tensor name and the candidate names of the embedding. The first name that
+    /// a checkpoint contains is used.
     pub fn tied_head(&self) -> Option<(String, Vec<String>)> {
-        // A prefix counts before its absence, as where tensors are loaded.
+        // The prefixed name takes precedence over the bare name, as in loading.
         let embeddings = |prefix, tokens: &[&str]| {
             [prefix, ""]
                 .into_iter()
@@ -154,15 +153,15 @@ impl ModelConfig {
         }
     }
 
-    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from
-    /// the configuration, the head that is the embedding, heads of other tasks.
+    /// Whether the architecture ignores a tensor of this name: tables derived from the configuration, a tied head,
+    /// heads of other tasks.
     pub fn is_spare(&self, name: &str) -> bool {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
         let spare = match self {
             Self::Decoder(config) => {
-                // Texts that are so long are refused.
+                // Texts of that length are refused.
                 let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
-                // Where classes are told apart, nobody says tokens.
+                // Models with a class head predict no tokens.
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
                 name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens
             }
@@ -173,8 +172,7 @@ impl ModelConfig {
             Self::Encoder(config) => any(config.spare),
             Self::Bridged(_) => name.ends_with("rotary_emb.inv_freq"),
         };
-        // Whether a head beside a tied embedding is that embedding is looked at when weights are loaded: the name alone
-        // does not say it.
+        // Loading compares the head with the tied embedding: the name alone does not tell whether they are equal.
         spare || self.tied_head().is_some_and(|(head, _)| head == name)
     }
 }

@@ -1,4 +1,4 @@
-//! BART (Lewis et al. 2020): learned positions, norms behind the parts of a layer, and a bias on the logits.
+//! BART (Lewis et al. 2020): learned positions, post-norm sublayers, and a bias on the logits.
 
 use serde_json::{Map, Value, json};
 
@@ -34,9 +34,9 @@ static DECODER: LayerNames = LayerNames {
     }),
     ..ENCODER
 };
-/// It stands in no configuration: the reference takes torch's default.
+/// Not part of the configuration: the reference uses torch's default.
 const NORM_EPS: f64 = 1e-5;
-/// Rows of the table of positions before the first one, which were meant for padding.
+/// Rows of the position table before the first position, originally reserved for padding.
 const POSITIONS_BEFORE: usize = 2;
 
 pub(crate) const ARCHITECTURE: Architecture =
@@ -55,7 +55,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, &DECODER) };
     let (vocab_size, positions) =
         (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
-    // The root is taken in f64 and rounded once, as the reference does.
+    // The square root is computed in f64 and rounded once, as in the reference.
     let scale = fields.flag("scale_embedding")?.unwrap_or(false).then(|| (hidden_size as f64).sqrt() as f32);
     only_as_published(&mut fields)?;
     fields.finish()?;
@@ -81,12 +81,12 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         hidden_scale: 1.0,
         head_bias: Some("final_logits_bias"),
         classes: None,
-        // Checkpoints of old number what made them.
+        // Older checkpoints store a `version` tensor.
         spare: &["embed_tokens.weight", "encoder.version", "decoder.version"],
     })
 }
 
-/// What the relatives of BART do otherwise.
+/// Refuses options that only variants of BART use.
 fn only_as_published(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     fields.only("tie_word_embeddings", &[json!(true)])?;
     fields.only("is_encoder_decoder", &[json!(true)])?;
@@ -97,7 +97,7 @@ fn only_as_published(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     fields.only("static_position_embeddings", &[json!(false)])?;
     fields.only("add_bias_logits", &[json!(false)])?;
     fields.only("extra_pos_embeddings", &[json!(2)])?;
-    // The number of the encoder's layers, once more.
+    // A duplicate of the encoder's layer count.
     fields.take("num_hidden_layers");
     Ok(())
 }

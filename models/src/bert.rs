@@ -1,5 +1,5 @@
-//! BERT (Devlin et al. 2019) and what shares its checkpoint layout, such as `MiniLM`. Of a pair of texts only the first
-//! kind exists here.
+//! BERT (Devlin et al. 2019) and models with its checkpoint layout, such as `MiniLM`. Only the first segment type is
+//! used.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::encoder::{EncoderShape, MaskedHeadConfig};
 use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
 use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
-/// Those of models after it too.
+/// Shared with later models.
 pub(crate) static NAMES: LayerNames = LayerNames {
     layers: "encoder.layer",
     attention: AttentionNames {
@@ -49,16 +49,16 @@ static GGUF: GgufDialect = GgufDialect {
         ("block_count", "num_hidden_layers", MAX_LAYERS),
         ("context_length", "max_position_embeddings", MAX_CONTEXT),
     ],
-    // How sentences are pooled is not a question to the encoder.
+    // `pooling_type` concerns sentence embeddings, not the encoder.
     known: &["attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
     more_known: &[],
     more: |reader, config| {
-        // llama.cpp's converter writes that it is not. A bert that is exists (a decoder), and is another model.
+        // llama.cpp's converter writes `false`. Causal BERT exists (a decoder), but is a different model.
         if reader.bool("attention.causal")? == Some(true) {
             return Err(reader.error("attention.causal", "a bert sees the whole text, and this one does not"));
         }
         config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
-        // No key says so: llama.cpp has BERT with this function alone.
+        // GGUF has no key for the activation: llama.cpp supports BERT only with GELU.
         config.insert("hidden_act".into(), json!("gelu"));
         config.insert("type_vocab_size".into(), json!(reader.rows("token_types.weight").unwrap_or(2)));
         Ok(())
@@ -70,7 +70,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     huggingface: NAMES,
     gguf: LayerNames {
         attention: AttentionNames { norms: NormNames::stream("attn_output_norm"), ..LAYER.attention },
-        // Our `gate` is what is activated; where nothing is gated GGUF calls that `ffn_up`.
+        // Our `gate` is the activated product. GGUF calls it `ffn_up` in layers without gating.
         router: None,
         gate: "ffn_up",
         up: None,
@@ -84,7 +84,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
 fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     let mut fields = ConfigFields::new("bert", config);
     let encoder = base_config(&mut fields, 0)?;
-    // How the pooled first token is made, which is not asked for.
+    // The pooler of the first token, which is not used.
     for field in [
         "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head",
@@ -96,7 +96,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     Ok(encoder)
 }
 
-/// The fields that `RoBERTa` shares, whose first position has another row.
+/// The fields shared with `RoBERTa`, which has another `first_position`.
 pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> Result<EncoderShape, ConfigError> {
     let norm_eps = fields.number("layer_norm_eps", &EPSILONS)?.unwrap_or(1e-12);
     let activation = fields.required_activation("hidden_act")?;
@@ -106,7 +106,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
     let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
-    // A fuzzer's find: the table of positions would end before the first row that a text has.
+    // Found by a fuzzer: the position table would end before the first row that a text uses.
     if positions <= first_position {
         let why =
             format!("more than the {first_position} rows before the first position, which is behind pad_token_id");

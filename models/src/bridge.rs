@@ -1,5 +1,5 @@
-//! Architectures that candle-transformers has and our stack does not: what their configurations may say, so that it computes what
-//! they say. It reads past fields that it does not know; here they are refused.
+//! Configurations of architectures that candle-transformers implements and our stack does not. candle-transformers
+//! ignores unknown fields; here they are refused, so that every setting takes effect.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid};
 use crate::decoder::{EMBEDDING, OUTPUT};
 use crate::rope::BASES;
 
-/// What runs them, as manifests name it.
+/// The implementation, as recorded in manifests.
 pub const BRIDGE: &str = "candle-transformers 0.11.1";
 
 /// An architecture of candle-transformers.
@@ -15,10 +15,10 @@ pub const BRIDGE: &str = "candle-transformers 0.11.1";
 pub(crate) struct Bridged {
     /// `model_type`.
     pub(crate) name: &'static str,
-    /// Reads what it honours.
+    /// Reads the supported fields.
     read: fn(&mut Fields) -> Result<(), ConfigError>,
-    /// Whether several tokens may follow those that it has read, rather than one at a time: some masks are of the new ones
-    /// alone.
+    /// Whether several new tokens can extend a cached prefix in one pass. Some implementations build masks for the new
+    /// tokens only, so they take one token at a time.
     #[cfg_attr(not(feature = "candle-transformers"), expect(dead_code, reason = "for whoever runs it"))]
     pub(crate) continues: bool,
 }
@@ -29,19 +29,19 @@ impl PartialEq for Bridged {
     }
 }
 
-/// A configuration that candle-transformers runs.
+/// Configuration of a model that candle-transformers runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BridgedConfig {
     /// Rows of the embedding.
     pub vocab_size: usize,
-    /// Tokens that a text may have.
+    /// Maximum number of tokens per text.
     pub context_length: usize,
-    /// Whether the output head is the embedding.
+    /// Whether the output head shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// Numbers that are kept of a token in all layers.
+    /// Cached values per token over all layers.
     pub(crate) cache_width: usize,
     pub(crate) architecture: &'static Bridged,
-    /// The fields as candle-transformers reads them.
+    /// The fields passed to candle-transformers.
     pub(crate) fields: Map<String, Value>,
 }
 
@@ -76,7 +76,7 @@ impl BridgedConfig {
             vocab_size: of_all("vocab_size"),
             context_length: window.map_or(context, |window| window.min(context)),
             tie_word_embeddings: fields["tie_word_embeddings"] == json!(true),
-            // A stranger's numbers: absurd ones have no product, and no tensors.
+            // Saturating: configurations are untrusted, and absurd sizes match no tensors anyway.
             cache_width: [num_layers, kv_heads, size("head_dim").unwrap_or(width / heads)]
                 .into_iter()
                 .fold(2, usize::saturating_mul),
@@ -85,7 +85,7 @@ impl BridgedConfig {
         })
     }
 
-    /// The output head's tensor and the embedding, where that serves as it.
+    /// The names of the output head and of the embedding, if they are tied.
     pub(crate) fn tied(&self) -> Option<(&'static str, &'static str)> {
         self.tie_word_embeddings.then_some((OUTPUT, EMBEDDING))
     }
@@ -94,10 +94,11 @@ impl BridgedConfig {
 /// Published models have 2,048 to 131,072.
 const MAX_CONTEXT: usize = 1 << 18;
 
-/// A window of all layers, which shortens the context: candle-transformers sees too far with it.
+/// A window on all layers. It limits the context instead, because candle-transformers attends one position too far with
+/// it.
 const WINDOW: &str = "probity.window";
 
-/// Fields on their way to candle-transformers.
+/// The fields that remain to be read, and those to pass to candle-transformers.
 struct Fields {
     given: ConfigFields,
     read: Map<String, Value>,
@@ -132,7 +133,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The share of a head that is rotated.
+    /// The fraction of a head that is rotated.
     fn rotated_or(&mut self, default: f64) -> Result<(), ConfigError> {
         let name = "partial_rotary_factor";
         let share = self.given.number(name, &(0.01..=1.0))?.unwrap_or(default);
@@ -140,7 +141,7 @@ impl Fields {
         Ok(())
     }
 
-    /// An activation function, by the name that candle has for it.
+    /// An activation function, translated to candle's name for it.
     fn activation(&mut self, name: &'static str) -> Result<(), ConfigError> {
         let given = self.given.take(name).ok_or(ConfigError::Missing(name))?;
         match activation(&given) {
@@ -151,7 +152,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The one value that is computed; it may be absent.
+    /// Accepts only the value that is implemented, or absence.
     fn only(&mut self, name: &str, value: impl Into<Value>) -> Result<(), ConfigError> {
         let value = value.into();
         self.given.only(name, std::slice::from_ref(&value))?;
@@ -159,7 +160,7 @@ impl Fields {
         Ok(())
     }
 
-    /// What most of them say.
+    /// Fields that most architectures share.
     fn usual(&mut self) -> Result<(), ConfigError> {
         for name in ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings"] {
             self.size(name)?;
@@ -171,7 +172,7 @@ impl Fields {
         Ok(())
     }
 
-    /// What says nothing about inference.
+    /// Ignores fields without effect on inference.
     fn irrelevant(&mut self, names: &[&str]) {
         for name in names {
             self.given.take(name);
@@ -188,7 +189,7 @@ fn gemma(fields: &mut Fields) -> Result<(), ConfigError> {
     fields.epsilon_or("rms_norm_eps", 1e-6)?;
     fields.flag_or("attention_bias", false)?;
     fields.only("tie_word_embeddings", true)?;
-    // The newer field counts. What the older one means by `gelu` is a question of the version that reads it.
+    // The newer field takes precedence. The meaning of `gelu` in the older one depends on the version of transformers.
     let (newer, older) = (fields.given.take("hidden_activation"), fields.given.take("hidden_act"));
     if let Some(older) = older.as_ref().filter(|older| newer.is_none() && **older == "gelu") {
         return Err(fields.given.not_honoured("hidden_act", older));
@@ -198,7 +199,7 @@ fn gemma(fields: &mut Fields) -> Result<(), ConfigError> {
     fields.activation("hidden_act")
 }
 
-/// GLM-4 of 2025, with norms around each part.
+/// GLM-4 (2025), with norms before and after each sublayer.
 pub(crate) static GLM4: Bridged = Bridged { name: "glm4", read: glm4, continues: true };
 
 fn glm4(fields: &mut Fields) -> Result<(), ConfigError> {
@@ -241,7 +242,7 @@ fn olmo(fields: &mut Fields) -> Result<(), ConfigError> {
     fields.activation("hidden_act")
 }
 
-/// Phi 1, 1.5 and 2 (Li et al. 2023): attention and feed-forward layers side by side, biases everywhere.
+/// Phi 1, 1.5 and 2 (Li et al. 2023): parallel attention and feed-forward sublayers, biases everywhere.
 pub(crate) static PHI: Bridged = Bridged { name: "phi", read: phi, continues: false };
 
 fn phi(fields: &mut Fields) -> Result<(), ConfigError> {

@@ -1,5 +1,5 @@
-//! Heads that tell classes apart, as configurations describe them. A reward model has one class, whose logit is the reward;
-//! a judge of entailment has three.
+//! Classification heads, as configurations describe them. A reward model has one class, whose logit is the reward; an
+//! entailment model has three.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,14 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, ConfigFields, activation, invalid};
 
-/// What a class in `architectures` ends with.
+/// Suffix of an `architectures` entry with a class head.
 const CLASSIFIER: &str = "ForSequenceClassification";
-/// What logits may mean: classes of which one holds, classes each of which may, or values.
+/// Single-label classes, multi-label classes, or regression values.
 const PROBLEM_TYPES: [&str; 3] = ["single_label_classification", "multi_label_classification", "regression"];
-/// The head of decoders.
+/// The class head's tensor in decoders.
 pub(crate) const SCORE: &str = "score.weight";
 
-/// The classes that a configuration says its model tells apart, by their numbers; none where it is another kind of
-/// model.
+/// Class names by index; empty if the configuration has no class head.
 pub(crate) fn class_names(config: &Map<String, Value>) -> Result<Vec<String>, ConfigError> {
     let is_classifier = config
         .get("architectures")
@@ -33,12 +32,12 @@ pub(crate) fn class_names(config: &Map<String, Value>) -> Result<Vec<String>, Co
     Ok(names)
 }
 
-/// The value of a field, null counting as absent.
+/// The value of a field; null counts as absent.
 fn said<'a>(config: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
     config.get(field).filter(|value| !value.is_null())
 }
 
-/// Refuses counts and numbers of classes that are others than those of their names.
+/// Checks that the number of classes and `label2id` agree with the class names.
 fn check_told_alike(config: &Map<String, Value>, names: &[String]) -> Result<(), ConfigError> {
     for field in ["num_labels", "_num_labels"] {
         if let Some(count) = said(config, field).filter(|count| count.as_u64() != Some(names.len() as u64)) {
@@ -75,8 +74,7 @@ fn names_by_number(config: &Map<String, Value>) -> Result<Vec<String>, ConfigErr
     Ok((0..number).map(|number| format!("LABEL_{number}")).collect())
 }
 
-/// What is made of the state that stands for a text before its classes are told apart: a product, an activation and, where
-/// there is one, a norm.
+/// The layers between a text's pooled state and its class logits: a product, an activation and an optional norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassHeadConfig {
     /// Names of the product, the usual one first.
@@ -84,16 +82,16 @@ pub(crate) struct ClassHeadConfig {
     pub(crate) dense_bias: bool,
     pub(crate) activation: ClassActivation,
     pub(crate) norm: Option<&'static str>,
-    /// The product with the classes.
+    /// The product that yields the class logits.
     pub(crate) output: &'static str,
 }
 
-/// Which of an encoder's states stands for a text.
+/// How an encoder's states are pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pooling {
-    /// That of its first token.
+    /// The state of the first token.
     First,
-    /// The mean of all.
+    /// The mean over all tokens.
     Mean,
 }
 
@@ -105,7 +103,7 @@ pub(crate) enum ClassActivation {
 }
 
 impl ClassActivation {
-    /// The function that a field names.
+    /// Reads the activation function from a field.
     pub(crate) fn read(fields: &mut ConfigFields, field: &'static str, usual: Activation) -> Result<Self, ConfigError> {
         match fields.take(field) {
             None => Ok(Self::Other(usual)),

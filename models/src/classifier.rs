@@ -1,5 +1,5 @@
-//! Models with a class head that read texts as a whole: encoders (Devlin et al. 2019, §4), and encoder-decoders (Lewis et al.
-//! 2020, §3.1). Reward models, cross-encoders, judges of entailment.
+//! Models with a class head that read whole texts: encoders (Devlin et al. 2019, §4) and encoder-decoders (Lewis et al.
+//! 2020, §3.1). Examples are reward models, cross-encoders and entailment models.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,19 +17,19 @@ use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
 use crate::{Compute, SourceError, WeightSource};
 
-/// A model with a class head, on the contract of decoders: a segment is a whole text, and its one wanted row, the last,
-/// is what the head reads of it. Its vocabulary are the classes. Nothing is cached.
+/// A model with a class head as a [`PackedDecoder`]. A segment is a whole text; its one wanted row, the last, is the
+/// input of the head. The vocabulary is the set of classes. Nothing is cached.
 pub(crate) struct Classifier<T> {
     texts: T,
     head: ClassHead,
 }
 
-/// Makes of each text the state that stands for it.
+/// Computes one pooled state per text.
 pub(crate) trait TextStates: Send + Sync {
-    /// Of the texts, at least one, `(texts, hidden_size)`.
+    /// The states `(texts, hidden_size)` of at least one text.
     fn states(&self, w: &mut Workspace, texts: &[Vec<u32>]) -> Result<Vec<f32>>;
 
-    /// Bytes of keys and values that a text of so many tokens takes while it is read, beyond those of a layer.
+    /// Bytes of keys and values for a text of that many tokens, in addition to one layer's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 
     fn compute(&self) -> Compute;
@@ -37,23 +37,24 @@ pub(crate) trait TextStates: Send + Sync {
     fn workspace(&self) -> &Mutex<Workspace>;
 }
 
-/// An encoder whose states are pooled.
+/// An encoder with pooling.
 pub(crate) struct PooledEncoder {
     encoder: MaskedModel,
     pooling: Pooling,
-    /// The token behind which a second text begins.
+    /// The token after which a second text begins.
     separator: Option<u32>,
     width: usize,
 }
 
-/// A decoder that reads, a place later, what its encoder does; the state at the text's last end stands for it.
+/// An encoder-decoder whose decoder reads the same text shifted by one. The state at the last end token represents the
+/// text.
 pub(crate) struct LastEnds {
     stacks: EncoderDecoderStacks,
     start: u32,
     end: u32,
 }
 
-/// What tells classes apart.
+/// The layers of a class head.
 struct ClassHead {
     dense: Linear,
     activation: ClassActivation,
@@ -90,7 +91,7 @@ impl Classifier<LastEnds> {
     }
 }
 
-/// An encoder-decoder, with the head that its configuration tells of.
+/// Loads an encoder-decoder with the head that its configuration describes.
 pub(crate) fn load_encoder_decoder(
     source: &dyn WeightSource,
     config: &EncoderDecoderConfig,
@@ -148,7 +149,7 @@ impl TextStates for LastEnds {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        // The decoder's layers have it twice: as what they look at, and as their own text.
+        // The decoder's layers cache it twice: for cross-attention and for self-attention.
         2 * self.stacks.cache_bytes(tokens)
     }
 
@@ -168,7 +169,7 @@ impl ClassHead {
         stack: &StackConfig,
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
-        // A few rows of a text each: nothing is won by rounding them.
+        // Unrounded: each text has only a few rows here, so rounding would save nothing.
         let (all, width) = (TensorLoader::new(source, "", compute).unrounded(), stack.hidden_size);
         let norm = c.norm.map(|name| NormWeights::load(&all, name, width, (stack.norm, stack.norm_eps)));
         Ok(Self {
@@ -184,7 +185,7 @@ impl ClassHead {
         })
     }
 
-    /// Of states `(rows, hidden_size)` what meets the classes.
+    /// Maps states `(rows, hidden_size)` to the input of the class product.
     fn transform(&self, compute: Compute, inputs: &mut Inputs, x: &[f32]) -> Vec<f32> {
         let mut dense = vec![0.0; x.len()];
         inputs.set(compute.isa, x, self.dense.weight.in_features(), [self.dense.form()]);
@@ -203,7 +204,7 @@ impl ClassHead {
     }
 }
 
-/// The texts of a batch that are read.
+/// The texts of a batch; segments with a past, other wanted rows or taps are errors.
 pub(crate) fn whole_texts(segments: &[PackedSegment], taps: &LayerTaps<'_>) -> Result<Vec<Vec<u32>>> {
     let is_whole = |s: &PackedSegment| s.past.is_empty() && s.wanted.iter().all(|offset| *offset + 1 == s.tokens.len());
     if !segments.iter().all(is_whole) || !taps.layers.is_empty() {
@@ -212,7 +213,7 @@ pub(crate) fn whole_texts(segments: &[PackedSegment], taps: &LayerTaps<'_>) -> R
     Ok(segments.iter().filter(|s| !s.wanted.is_empty()).map(|s| s.tokens.clone()).collect())
 }
 
-/// How many tokens of each text are its first part's, which ends with the separator.
+/// The number of tokens of each text up to and including the first separator.
 pub(crate) fn first_parts(texts: &[Vec<u32>], separator: Option<u32>) -> Vec<usize> {
     let first = |text: &Vec<u32>| {
         let end = separator.and_then(|separator| text.iter().position(|token| *token == separator));
@@ -221,14 +222,14 @@ pub(crate) fn first_parts(texts: &[Vec<u32>], separator: Option<u32>) -> Vec<usi
     texts.iter().map(first).collect()
 }
 
-/// Texts as an encoder reads them for its decoder.
+/// The texts as an encoder's sources.
 pub(crate) fn as_sources(texts: &[Vec<u32>]) -> Vec<PackedSegment> {
     let source = |text: &Vec<u32>| PackedSegment { past: Vec::new(), tokens: text.clone(), wanted: Vec::new() };
     texts.iter().map(source).collect()
 }
 
-/// The same as a decoder reads them, over their sources: each begins with `start`, and every token stands a place later. The
-/// row at the place where the text has its last `end` is wanted, and what is behind it is not read.
+/// The texts as decoder input over their encoder states: each begins with `start`, and each token is shifted by one.
+/// The row of the text's last `end` is wanted, and later tokens are dropped.
 pub(crate) fn read_later(
     texts: &[Vec<u32>],
     sources: Vec<KvSpan>,
@@ -244,7 +245,7 @@ pub(crate) fn read_later(
     texts.iter().zip(sources).map(read).collect()
 }
 
-/// A span of each segment that holds nothing.
+/// An empty span for each segment.
 pub(crate) fn no_spans(segments: &[PackedSegment]) -> Vec<Arc<KvSpan>> {
     segments.iter().map(|s| Arc::new(KvSpan::new(s.tokens.len(), ()))).collect()
 }

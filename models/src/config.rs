@@ -1,21 +1,21 @@
-//! Reading `config.json`: every field is honoured, known not to matter, or refused.
+//! Reading of `config.json`: every field is honoured, known to be irrelevant, or refused.
 
 use std::ops::RangeInclusive;
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
-/// More layers than any model has.
+/// An upper bound above any real model.
 pub(crate) const MAX_LAYERS: u64 = 100_000;
 
-/// Why a configuration cannot be run.
+/// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, miette::Diagnostic)]
 pub enum ConfigError {
-    /// A required field is absent.
+    /// A required field is missing.
     #[error("config field `{0}` is missing")]
     #[diagnostic(help("compare the configuration with the publisher's"))]
     Missing(&'static str),
-    /// A field has a value of another kind or out of range.
+    /// A field has a value of the wrong type or out of range.
     #[error("config field `{field}` is {found}, expected {expected}")]
     #[diagnostic(help("compare the configuration with the publisher's"))]
     Invalid {
@@ -23,10 +23,10 @@ pub enum ConfigError {
         field: String,
         /// Its value.
         found: String,
-        /// What would be valid.
+        /// The valid values.
         expected: String,
     },
-    /// A field, or its value, would change the model's numbers in a way that is not implemented.
+    /// A field or its value would change results in a way that is not implemented.
     #[error("config field `{field}` = {found} is not honoured for `{architecture}`")]
     #[diagnostic(help("probity refuses it because ignoring it would change every score"))]
     NotHonoured {
@@ -37,19 +37,18 @@ pub enum ConfigError {
         /// Its value.
         found: String,
     },
-    /// No such architecture.
+    /// The architecture is unknown.
     #[error("architecture `{found}` is not supported")]
     #[diagnostic(help("supported are {}; `probity model architectures` says which runs where", supported.join(", ")))]
     Architecture {
         /// `model_type`.
         found: String,
-        /// The registry's names.
+        /// The supported architectures.
         supported: Vec<&'static str>,
     },
 }
 
-/// Fields that say nothing about the numbers of a forward pass in inference: how a model was trained, how texts are
-/// drawn from it.
+/// Fields that do not affect inference, such as those of training and sampling.
 const IRRELEVANT: &[&str] = &[
     "_attn_implementation_autoset", "_name_or_path", "_num_labels", "activation_dropout", "architectures",
     "attention_dropout", "attention_probs_dropout_prob", "bos_token_id", "chunk_size_feed_forward", "classif_dropout",
@@ -64,7 +63,7 @@ const IRRELEVANT: &[&str] = &[
     "use_bfloat16", "use_cache",
 ];
 
-/// A configuration whose fields are taken one by one; [`ConfigFields::finish`] refuses what nobody took.
+/// A configuration whose fields are taken one at a time. [`ConfigFields::finish`] refuses any field left over.
 pub(crate) struct ConfigFields {
     architecture: String,
     left: Map<String, Value>,
@@ -72,32 +71,33 @@ pub(crate) struct ConfigFields {
 
 impl ConfigFields {
     pub(crate) fn new(architecture: &str, config: &Map<String, Value>) -> Self {
-        // transformers writes null for what is not set.
+        // transformers writes null for unset fields.
         let left = config.iter().filter(|(key, value)| !IRRELEVANT.contains(&key.as_str()) && !value.is_null());
         Self { architecture: architecture.to_owned(), left: left.map(|(k, v)| (k.clone(), v.clone())).collect() }
     }
 
-    /// The value of a field, null counting as absent.
+    /// Removes a field and returns its value; null counts as absent.
     pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
-        // What is left keeps the file's order, so that the field that is refused is the first of them.
+        // `shift_remove` keeps the file's order, so that the first unknown field is the one reported.
         self.left.shift_remove(field)
     }
 
-    /// Sets the base of rotations where the file has none: transformers takes another for each architecture.
+    /// Sets the rope base if the file has none: transformers has a different default per architecture.
     pub(crate) fn put_usual_base(&mut self, base: f64) {
         if ["rope_theta", "rope_parameters"].iter().all(|field| !self.left.contains_key(*field)) {
             self.put("rope_theta", base.into());
         }
     }
 
-    /// Sets what transformers takes where `config`, the whole file, is silent about a field; null is an answer.
+    /// Sets a field to transformers' default if `config`, the whole file, does not have it. An explicit null counts as
+    /// present.
     pub(crate) fn put_usual(&mut self, config: &Map<String, Value>, field: &str, usual: Value) {
         if !config.contains_key(field) {
             self.put(field, usual);
         }
     }
 
-    /// Sets a field, as if the file said so.
+    /// Sets a field as if the file contained it.
     pub(crate) fn put(&mut self, field: &str, value: Value) {
         self.left.insert(field.to_owned(), value);
     }
@@ -105,7 +105,7 @@ impl ConfigFields {
     /// A positive integer that fits a dimension.
     pub(crate) fn size(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.take(field) else { return Ok(None) };
-        // In 32 bits, so that a product of two sizes does not overflow.
+        // 32 bits, so that a product of two sizes does not overflow.
         let size = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "an integer from 1 to 4294967295"))
     }
@@ -114,7 +114,7 @@ impl ConfigFields {
         self.size(field)?.ok_or(ConfigError::Missing(field))
     }
 
-    /// A number of layers, each of which is described before any weight is asked for.
+    /// A number of layers. It is bounded because layers are described before any weight is loaded.
     pub(crate) fn layers(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
         match self.size(field)? {
             Some(layers) if layers as u64 > MAX_LAYERS => {
@@ -128,7 +128,7 @@ impl ConfigFields {
         self.layers(field)?.ok_or(ConfigError::Missing(field))
     }
 
-    /// A number of that range.
+    /// A number in that range.
     pub(crate) fn number(
         &mut self,
         field: &'static str,
@@ -143,13 +143,13 @@ impl ConfigFields {
         value.as_bool().map(Some).ok_or_else(|| invalid(field, &value, "true or false"))
     }
 
-    /// An activation function that we have.
+    /// A supported activation function.
     pub(crate) fn required_activation(&mut self, field: &'static str) -> Result<Activation, ConfigError> {
         let name = self.take(field).ok_or(ConfigError::Missing(field))?;
         activation(&name).ok_or_else(|| self.not_honoured(field, &name))
     }
 
-    /// Refuses any value of `field` but `honoured`; absent is fine.
+    /// Refuses any value of `field` other than `honoured`; the field may be absent.
     pub(crate) fn only(&mut self, field: &str, honoured: &[Value]) -> Result<(), ConfigError> {
         match self.take(field) {
             Some(value) if !honoured.contains(&value) => Err(self.not_honoured(field, &value)),
@@ -177,7 +177,7 @@ pub(crate) fn invalid(field: &str, value: &Value, expected: &str) -> ConfigError
     ConfigError::Invalid { field: field.to_owned(), found: value.to_string(), expected: expected.to_owned() }
 }
 
-/// What is added to a variance: beyond it a norm no longer norms. Models have 1e-12 to 1e-5.
+/// Valid epsilons of norms. Models use 1e-12 to 1e-5; larger values than the bound would defeat the normalisation.
 pub(crate) const EPSILONS: RangeInclusive<f64> = 1e-30..=0.1;
 
 pub(crate) fn number_in(field: &str, value: &Value, range: &RangeInclusive<f64>) -> Result<f64, ConfigError> {
@@ -191,12 +191,12 @@ pub(crate) fn token(field: &'static str, value: Option<&Value>) -> Result<u32, C
     value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| invalid(field, value, "a token id"))
 }
 
-/// An activation function by the name that it has in configurations.
+/// An activation function by its name in configurations.
 pub(crate) fn activation(name: &Value) -> Option<Activation> {
     match name.as_str()? {
         "silu" | "swish" => Some(Activation::Silu),
         "gelu" => Some(Activation::GeluErf),
-        // The same formula in three implementations.
+        // Three implementations of the same formula.
         "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Some(Activation::GeluTanh),
         "relu" => Some(Activation::Relu),
         _ => None,

@@ -1,4 +1,4 @@
-//! What the CPU's models keep between layers and calls: buffers for activations, and keys and values of cached spans.
+//! State that CPU models keep between layers and calls: activation buffers, and the keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
@@ -9,42 +9,42 @@ use probity_kernels::{
 use crate::SourceError;
 use crate::linear::TensorLoader;
 
-// Fresh memory for each result is dear: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc was
-// told to keep its own.
-/// Activations of a call, `(tokens, …)` each. Their memory is kept from call to call.
+// Fresh memory for each result is expensive: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc
+// was configured to keep its own.
+/// Activations of a call, `(tokens, …)` each. The memory is reused between calls.
 #[derive(Default)]
 pub(crate) struct Workspace {
     /// The residual stream.
     pub(crate) x: Buffer<f32>,
-    /// What a norm makes of it or of heads, before that takes their place.
+    /// The output of a norm, before it replaces its input.
     pub(crate) normed: Buffer<f32>,
     pub(crate) q: Buffer<f32>,
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
     pub(crate) attended: Buffer<f32>,
-    /// What a part of a layer makes, where that is not added to the residual stream as it is.
+    /// The output of a sublayer, if it is not added directly to the residual stream.
     pub(crate) branch: Buffer<f32>,
     pub(crate) inputs: Inputs,
-    /// Of a feed-forward layer's second product.
+    /// Inputs of the feed-forward layer's second product.
     pub(crate) gated: Inputs,
-    /// Of each head, where scores depend on products with distances.
+    /// For each head, where scores depend on relative positions.
     pub(crate) distances: Vec<DistanceRoom>,
 }
 
-/// What one head of a few texts' rows has in memory where scores depend on products with distances.
+/// Buffers of one head for disentangled attention.
 #[derive(Default)]
 pub(crate) struct DistanceRoom {
     pub(crate) queries: Buffer<f32>,
     pub(crate) keys: Buffer<f32>,
     pub(crate) inputs: Inputs,
     pub(crate) attended: Buffer<f32>,
-    /// Products of queries, and of keys.
+    /// Products of the queries and of the keys with relative positions.
     pub(crate) products: [Buffer<f32>; 2],
 }
 
-/// Keeps of `(rows, width)` the wanted rows, ascending, and moves them to the front.
+/// Moves the wanted rows, in ascending order, to the front of `(rows, width)` and drops the others.
 pub(crate) fn keep_rows(x: &mut Buffer<f32>, width: usize, wanted: &[usize]) {
-    // Ascending, so no row is overwritten before it has moved.
+    // In ascending order no row is overwritten before it has moved.
     for (to, from) in wanted.iter().enumerate() {
         x.copy_within(from * width..(from + 1) * width, to * width);
     }
@@ -52,7 +52,7 @@ pub(crate) fn keep_rows(x: &mut Buffer<f32>, width: usize, wanted: &[usize]) {
 }
 
 impl Workspace {
-    /// Packs the residual stream `(rows, width)`, or what a norm makes of it, for products.
+    /// Packs the residual stream `(rows, width)`, normalised if there is a norm, as inputs of products.
     pub(crate) fn set_inputs(
         &mut self,
         isa: Isa,
@@ -66,26 +66,26 @@ impl Workspace {
         }
     }
 
-    /// Puts what a norm makes of the residual stream in its place, where there is one.
+    /// Applies a norm, if there is one, to the residual stream in place.
     pub(crate) fn settle(&mut self, isa: Isa, norm: Option<Norm<'_>>) {
         replace_by_normed(isa, &mut self.x, norm, &mut self.normed);
     }
 
-    /// Adds what `norm`, where there is one, makes of a part's results, times `scale`, to the residual stream.
+    /// Adds the output of a sublayer, normalised if there is a `norm` and multiplied by `scale`, to the residual
+    /// stream.
     pub(crate) fn add_branch(&mut self, isa: Isa, norm: Option<Norm<'_>>, scale: f32) {
         replace_by_normed(isa, &mut self.branch, norm, &mut self.normed);
         add_scaled(&self.branch, scale, &mut self.x);
     }
 
-    /// Puts what a norm makes of each head of the queries in its place, and of the keys, where there are such norms.
+    /// Applies norms, if there are any, to each head of the queries and keys in place.
     pub(crate) fn settle_heads(&mut self, isa: Isa, queries: Option<Norm<'_>>, keys: Option<Norm<'_>>) {
         replace_by_normed(isa, &mut self.q, queries, &mut self.normed);
         replace_by_normed(isa, &mut self.k, keys, &mut self.normed);
     }
 }
 
-/// Puts what a norm makes of the rows of `x` in their place, where there is one. `room` holds nothing of meaning before
-/// and after.
+/// Applies a norm, if there is one, to the rows of `x` in place. `room` is scratch memory.
 fn replace_by_normed(isa: Isa, x: &mut Buffer<f32>, norm: Option<Norm<'_>>, room: &mut Buffer<f32>) {
     let Some(norm) = norm else { return };
     room.set_len(x.len());
@@ -93,21 +93,21 @@ fn replace_by_normed(isa: Isa, x: &mut Buffer<f32>, norm: Option<Norm<'_>>, room
     std::mem::swap(x, room);
 }
 
-/// Which norm a model has.
+/// The kind of norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NormKind {
-    /// Of the root mean square (Zhang & Sennrich 2019): a weight.
+    /// RMS norm (Zhang & Sennrich 2019), with a weight.
     RootMeanSquare,
-    /// The same, with a weight that is stored less one.
+    /// RMS norm whose stored weight is one less than its factor.
     RootMeanSquareLessOne,
-    /// Of mean and variance (Ba et al. 2016): a weight and a bias.
+    /// Layer norm (Ba et al. 2016), with a weight and a bias.
     Layer,
-    /// The same without the bias.
+    /// Layer norm without bias.
     LayerWithoutBias,
 }
 
 impl NormKind {
-    /// Makes of a stored weight the one that is multiplied with.
+    /// Converts a stored weight to the factor.
     pub(crate) fn settle(self, weight: &mut [f32]) {
         if self == Self::RootMeanSquareLessOne {
             for weight in weight {
@@ -117,7 +117,7 @@ impl NormKind {
     }
 }
 
-/// What a norm's weight is called and, of a layer norm, its bias; checkpoints of old say gamma and beta.
+/// The names of a norm's weight and, for a layer norm, its bias. Older checkpoints call them gamma and beta.
 pub(crate) fn norm_names(name: &str, kind: NormKind, has: impl Fn(&str) -> bool) -> (String, Option<String>) {
     let old = kind == NormKind::Layer && has(&format!("{name}.gamma"));
     let bias = (kind == NormKind::Layer).then(|| format!("{name}.{}", if old { "beta" } else { "bias" }));
@@ -132,7 +132,7 @@ pub(crate) struct NormWeights {
 }
 
 impl NormWeights {
-    /// Loads what is called [so](norm_names).
+    /// Loads the tensors with [these names](norm_names).
     pub(crate) fn load(
         loader: &TensorLoader<'_>,
         name: &str,
@@ -144,7 +144,7 @@ impl NormWeights {
         let mut weight = load(weight)?;
         kind.settle(&mut weight);
         let bias = match kind {
-            // To the kernel a norm without a bias is one of the root mean square.
+            // To the kernel, a norm without a bias is an RMS norm.
             NormKind::LayerWithoutBias => Some(vec![0.0; width]),
             _ => bias.map(load).transpose()?,
         };
@@ -174,11 +174,11 @@ pub(crate) struct CpuSpan {
 }
 
 impl CpuSpan {
-    /// Room for `len` tokens from position `start` on.
+    /// Allocates a span of `len` tokens from position `start`.
     pub(crate) fn new(shape: &AttentionShape, layers: usize, start: usize, len: usize) -> Self {
         let keys = shape.keys_len(len);
         let layer = keys + shape.values_len(len);
-        // Zeros, since packing leaves the padding as it is, and spans are joined by "or" where two share a word.
+        // Zeroed: packing does not write the padding, and spans that share a word are joined by bitwise "or".
         let mut lines = vec![CacheLine([0; 16]); (layers * layer).div_ceil(16)];
         prefer_large_pages(&mut lines);
         Self { lines, keys, layer, start, len }
@@ -201,24 +201,24 @@ impl CpuSpan {
         words[index * self.layer..][..self.layer].split_at_mut(self.keys)
     }
 
-    /// Forgets what it holds, so that it can be filled anew.
+    /// Clears the contents, so that the span can be refilled.
     pub(crate) fn clear(&mut self) {
-        // See `new`: what is packed into it next expects zeros.
+        // Packing expects zeros; see `new`.
         self.lines.fill(CacheLine([0; 16]));
     }
 
-    /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span
-    /// is long.
+    /// Packs a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, from `row` for the length of the
+    /// span.
     pub(crate) fn fill(&mut self, isa: Isa, shape: &AttentionShape, layer: usize, rows: (&[f32], &[f32]), row: usize) {
         let (start, len) = (self.start, self.len);
         let (keys, values) = self.layer_mut(layer);
         pack_span(isa, shape, rows, row..row + len, start, keys, values);
     }
 
-    /// The first `len` tokens of consecutive spans as one.
+    /// Joins the first `len` tokens of consecutive spans.
     pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self], len: usize) -> Self {
-        // In tiles two positions share a word, by whether the first is even: the joined span must begin where its parts
-        // do.
+        // In tiles, an even position and the next one share a word: the joined span must begin at the same parity as
+        // its first span.
         let start = spans.first().map_or(0, |span| span.start);
         let mut joined = Self::new(shape, layers, start, len);
         for layer in 0..layers {

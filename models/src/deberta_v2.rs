@@ -1,5 +1,5 @@
-//! `DeBERTa`'s second and third versions (He et al. 2021, 2023): BERT whose scores depend on what tokens are and on how far apart
-//! they stand in products of their own. The convolution of the large models of version 2 is refused.
+//! `DeBERTa` versions 2 and 3 (He et al. 2021, 2023): BERT with disentangled attention, whose scores depend on content
+//! and on relative position. The convolution of the large version 2 models is not supported.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ static NAMES: LayerNames = LayerNames {
     ..bert::NAMES
 };
 
-/// Rows of a table of distances, and distances, at most: models have 512.
+/// Upper bound on relative positions and table rows; models have 512.
 const MAX_DISTANCE: usize = 1 << 16;
 
 pub(crate) const ARCHITECTURE: Architecture =
@@ -60,7 +60,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     fields.only("attention_head_size", &[json!(stack.head_dim)])?;
     fields.only("conv_kernel_size", &[json!(0)])?;
     fields.only("is_decoder", &[json!(false)])?;
-    // How it was trained; how a convolution that is not there would be; what other classes than the reference's read.
+    // Settings of training, of a missing convolution, and of classes other than the reference's.
     for field in [
         "cls_dropout", "conv_act", "conv_groups", "pooler_dropout", "summary_activation", "summary_last_dropout",
         "summary_type", "summary_use_proj",
@@ -73,7 +73,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
         hidden_size,
         num_layers: stack.layers.len(),
         context_length: positions,
-        // The newer head has no product of its own with the vocabulary.
+        // The newer head has no vocabulary projection of its own.
         tie_word_embeddings: is_tied || !is_legacy,
         prefix: "deberta.",
         embeddings: EmbeddingsConfig {
@@ -101,8 +101,8 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
             norm: None,
             output: "classifier",
         },
-        // Files may have a head under the names that the configuration does not say, which the reference passes
-        // over too, and one of their training.
+        // Files may contain a head under names that the configuration does not select, and a training head. The
+        // reference ignores both.
         spare: &[
             "embeddings.position_ids", "embeddings.position_embeddings.", "pooler.", "classifier.", "cls.predictions.",
             "lm_predictions.", "mask_predictions.",
@@ -110,7 +110,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     })
 }
 
-/// The head under the names that `legacy` asks for: no others are read, whatever a checkpoint holds.
+/// The head under the names that `legacy` selects; no other names are read.
 fn masked_head(is_legacy: bool, activation: Activation) -> MaskedHeadConfig {
     let output = "cls.predictions.decoder";
     if is_legacy {
@@ -136,8 +136,8 @@ fn masked_head(is_legacy: bool, activation: Activation) -> MaskedHeadConfig {
     }
 }
 
-/// What scores depend on besides contents, and their factor, which counts the kinds of products even where none is of
-/// distances.
+/// The relative position terms of the scores, and the factor of scores. The factor counts the term types even without
+/// relative positions.
 fn distances(
     fields: &mut ConfigFields,
     head_dim: usize,
@@ -165,7 +165,8 @@ fn distances(
         return Err(fields.not_honoured("pos_att_type", &json!([])));
     }
     if let Some(buckets) = buckets {
-        // Half of them have a distance each; what is beyond is told apart by its logarithm over that half.
+        // Half of the buckets hold one distance each; larger distances are bucketed by the logarithm of their ratio to
+        // that half.
         if !buckets.is_multiple_of(2) || most <= buckets / 2 + 1 {
             let expected = format!("even, and with a half that is less than max_relative_positions, {most}, less one");
             return Err(invalid("position_buckets", &json!(buckets), &expected));
@@ -190,7 +191,8 @@ fn distances(
     Ok((Some(distances), scale))
 }
 
-/// Whether queries meet what stands for distances (`c2p`), and whether keys do (`p2c`): a list, or words between bars.
+/// Whether scores include content-to-position (`c2p`) and position-to-content (`p2c`) terms. The field is a list, or
+/// names separated by bars.
 fn products(fields: &mut ConfigFields) -> Result<(bool, bool), ConfigError> {
     let Some(value) = fields.take("pos_att_type") else { return Ok((false, false)) };
     let words: Option<Vec<String>> = match &value {
@@ -204,7 +206,7 @@ fn products(fields: &mut ConfigFields) -> Result<(bool, bool), ConfigError> {
     Ok((has("c2p"), has("p2c")))
 }
 
-/// A number of distances; what is below 1 stands for none.
+/// A number of distances; values below 1 mean none.
 fn distance(fields: &mut ConfigFields, field: &'static str) -> Result<Option<usize>, ConfigError> {
     let Some(value) = fields.take(field) else { return Ok(None) };
     let number = value.as_i64().filter(|number| *number <= MAX_DISTANCE as i64);

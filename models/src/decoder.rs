@@ -1,5 +1,5 @@
-//! The pre-norm gated decoder that the llama family shares (Touvron et al. 2023): architectures differ in their
-//! configuration alone.
+//! The pre-norm gated decoder of the llama family (Touvron et al. 2023). Its architectures differ only in
+//! configuration.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,53 +17,53 @@ use crate::stack_config::{
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
-/// Everything that distinguishes one model of the family from another.
+/// The configuration of a model of the llama family.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "checkpoints differ in which products have biases")]
 pub struct DecoderConfig {
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width inside the gated feed-forward layer.
+    /// Width of the gated feed-forward layer.
     pub intermediate_size: usize,
-    /// Where feed-forward layers are mixtures of experts.
+    /// The mixture of experts in feed-forward layers, if any.
     pub experts: Option<ExpertChoice>,
-    /// What the rows of each layer see.
+    /// Window and rotation of each layer.
     pub layers: Vec<LayerSight>,
     /// Query heads.
     pub num_heads: usize,
     /// Key and value heads.
     pub num_kv_heads: usize,
-    /// Length of a head.
+    /// Dimension of a head.
     pub head_dim: usize,
-    /// How many of its elements, from the first on, are rotated.
+    /// Number of rotated elements per head, counted from the first.
     pub rotary_dim: usize,
     /// Rows of the embedding.
     pub vocab_size: usize,
-    /// Positions the model was made for.
+    /// Maximum number of positions.
     pub context_length: usize,
-    /// Added to the mean square in norms.
+    /// Epsilon of the RMS norms.
     pub rms_norm_eps: f64,
-    /// Rotary embeddings; layers say by [`LayerSight::rotation`] which of them is theirs.
+    /// Rotary embeddings; [`LayerSight::rotation`] selects one per layer.
     pub ropes: Vec<Rope>,
-    /// The tensor by which frequencies are divided, where GGUF files have one (llama 3, phi 3).
+    /// The tensor of frequency divisors, in GGUF files that have one (llama 3, phi 3).
     pub rope_freq_factors: Option<&'static str>,
-    /// How checkpoints of this origin order the rotated elements.
+    /// The order of the rotated elements in the checkpoint.
     pub rope_layout: RopeLayout,
     /// Factor of embeddings.
     pub embedding_scale: f32,
-    /// Factor of attention's scores, `head_dim^-½` as a rule.
+    /// Factor of attention scores, usually `head_dim^-½`.
     pub score_scale: f32,
-    /// Scores `s` count as `cap · tanh(s / cap)`.
+    /// Soft cap of scores: `s` becomes `cap · tanh(s / cap)`.
     pub score_cap: Option<f32>,
-    /// Factor of what attention and feed-forward layers add to the residual stream.
+    /// Factor of the attention and feed-forward outputs before they are added to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
     pub logit_scale: f32,
-    /// Logits `z` count as `cap · tanh(z / cap)`.
+    /// Soft cap of logits: `z` becomes `cap · tanh(z / cap)`.
     pub logit_cap: Option<f32>,
-    /// What gates the feed-forward layer.
+    /// Activation of the feed-forward gate.
     pub activation: Activation,
-    /// Whether the output head is the embedding.
+    /// Whether the output head shares the embedding's weights.
     pub tie_word_embeddings: bool,
     /// Biases on queries, keys and values.
     pub qkv_bias: bool,
@@ -71,21 +71,21 @@ pub struct DecoderConfig {
     pub attention_output_bias: bool,
     /// Biases in the feed-forward layer.
     pub mlp_bias: bool,
-    /// What its head tells apart, by number, in the place of tokens; none where it says tokens.
+    /// Class names by index, if a class head replaces the vocabulary; otherwise empty.
     pub classes: Vec<String>,
-    /// The token that is padding. A class head reads the last one that is not, whoever put padding there.
+    /// The padding token. A class head reads the last token that is not padding.
     pub padding: Option<u32>,
     pub(crate) norm: NormKind,
     pub(crate) names: &'static LayerNames,
 }
 
-/// What the names of all tensors but the output head begin with.
+/// Prefix of all tensor names except the output head.
 pub(crate) const MODEL: &str = "model.";
 pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
-/// By what frequencies are divided in short and in long texts, where a GGUF file has both.
+/// Frequency divisors for short and long texts, in GGUF files with both.
 pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
 pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
-/// The output head, where that is not the embedding.
+/// The output head's tensor, if it is not tied.
 pub(crate) const OUTPUT: &str = "lm_head.weight";
 
 pub(crate) const NAMES: LayerNames = LayerNames {
@@ -104,13 +104,13 @@ pub(crate) const NAMES: LayerNames = LayerNames {
     last_norm: Some("norm"),
     relative: None,
 };
-/// The same where heads have norms.
+/// The names with norms of queries and keys.
 pub(crate) const HEAD_NORMED_NAMES: LayerNames = LayerNames { head_norms: Some(HEAD_NORMS), ..NAMES };
 pub(crate) const HEAD_NORMS: HeadNorms =
     HeadNorms { names: ["self_attn.q_norm", "self_attn.k_norm"], of_all_heads: false };
 
 impl DecoderConfig {
-    /// The output head's tensor and its rows.
+    /// The output head's tensor name and number of rows.
     pub(crate) fn head(&self) -> (&'static str, usize) {
         match self.classes.len() {
             0 if self.tie_word_embeddings => (EMBEDDING, self.vocab_size),
@@ -154,11 +154,11 @@ pub(crate) struct LlamaFamily {
     embed_tokens: TokenEmbedding,
     stack: LayerStack,
     lm_head: VocabularyHead,
-    /// Of each rotation.
+    /// One for each rotation.
     frequencies: Vec<Vec<f32>>,
     config: DecoderConfig,
     compute: Compute,
-    /// Calls take turns: each uses all threads.
+    /// Locked for a whole call: each call uses all threads.
     workspace: Mutex<Workspace>,
 }
 
@@ -173,9 +173,9 @@ impl LlamaFamily {
         let (all, model) = (TensorLoader::new(source, "", compute), TensorLoader::new(source, MODEL, compute));
         Ok(Self {
             stack: LayerStack::load(&model, config.stack())?,
-            // Before the embedding, which lets its pages go again: a tied head reads all of them.
+            // Loaded before the embedding, which releases its pages: a tied head reads all of them.
             lm_head: VocabularyHead {
-                // A few rows of a text each: nothing is won by rounding classes.
+                // Unrounded: each text has only a few rows here, so rounding would save nothing.
                 weight: if config.classes.is_empty() { all.under("") } else { all.unrounded() }
                     .packed(head, [outputs, config.hidden_size])?,
                 bias: None,
@@ -190,7 +190,7 @@ impl LlamaFamily {
         })
     }
 
-    /// What a batch shares in all layers.
+    /// Inputs that all layers share.
     fn pass<'a>(&self, segments: &'a [PackedSegment]) -> ForwardPass<'a> {
         let stretch = |s: &'a PackedSegment| TextRows { past: &s.past, source: None, len: s.tokens.len() };
         let pass = ForwardPass {
@@ -203,7 +203,7 @@ impl LlamaFamily {
     }
 }
 
-/// The frequencies of each rotation that configuration and checkpoint ask for.
+/// The frequencies of each rotation, from the configuration and the checkpoint.
 pub(crate) fn frequencies(
     source: &dyn WeightSource,
     config: &DecoderConfig,
@@ -224,8 +224,7 @@ pub(crate) fn frequencies(
 
 impl PackedDecoder for LlamaFamily {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
-        // A call that panicked leaves buffers of no meaning, which is no reason to give up: each call says how long
-        // they are and writes them before it reads.
+        // A poisoned lock is safe: each call sets the length of the buffers and writes them before it reads them.
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();

@@ -1,34 +1,35 @@
-//! Disentangled attention (He et al. 2021, section 3.1): a score is the product of query and key, plus that of the query with
-//! what stands for their distance to a key, plus that of the key with what stands for it to a query.
+//! Disentangled attention (He et al. 2021, section 3.1). A score is the query-key product, plus the product of the
+//! query with an embedding of its distance to the key, plus the product of the key with an embedding of its distance to
+//! the query.
 
 use probity_kernels::DistanceColumns;
 
-/// What is said of distances.
+/// The relative position terms of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Disentangled {
-    /// The table of all layers: a row for each distance from `−span` to `span − 1`.
+    /// The table shared by all layers: one row for each distance from `−span` to `span − 1`.
     pub(crate) table: &'static str,
     pub(crate) span: usize,
-    /// From half of `span` on distances share rows by their logarithm, up to this one less one.
+    /// Distances from half of `span` share rows by their logarithm, up to this bound (exclusive).
     pub(crate) log_to: Option<usize>,
     /// The table's norm.
     pub(crate) norm: Option<&'static str>,
-    /// The product of each layer that makes keys of the table's rows, for queries to meet, where they do.
+    /// The projection in each layer that maps the table's rows to keys, for content-to-position terms.
     pub(crate) keys: Option<&'static str>,
-    /// The one that makes queries of them, for keys to meet.
+    /// The projection that maps them to queries, for position-to-content terms.
     pub(crate) queries: Option<&'static str>,
 }
 
 impl Disentangled {
-    /// The row of a key position minus a query position.
+    /// The table row of a key position minus a query position.
     pub(crate) fn row(&self, distance: isize) -> usize {
-        // The reference counts from the key.
+        // The reference subtracts the key's position from the query's.
         let (back, sign) = (distance.unsigned_abs(), if distance < 0 { 1 } else { -1 });
         let middle = self.span / 2;
         let bucket = match self.log_to {
             Some(most) if back > middle => {
-                // In f32 and in the reference's order: at a bucket's edge the last bit decides. libm's in Rust, not the
-                // system's, whose last bit may be another.
+                // In f32 and in the reference's order: at a bucket's edge the last bit decides. `libm` in Rust gives
+                // the same last bit on every system.
                 let log = |x: f32| libm::log(f64::from(x)) as f32;
                 let along = log(back as f32 / middle as f32) / log(((most - 1) as f64 / middle as f64) as f32);
                 (along * (middle - 1) as f32).ceil() as isize + middle as isize
@@ -39,8 +40,8 @@ impl Disentangled {
         (sign * bucket + span).clamp(0, 2 * span - 1) as usize
     }
 
-    /// A distance beyond which all have the row of this one: the first or the last, or, with a single row that is shared
-    /// on either side, that.
+    /// The distance from which all rows are equal to the first or the last. If one row is shared on either side, the
+    /// distance is its own.
     fn reach(&self) -> usize {
         let settled =
             |reach: &usize| self.row(*reach as isize) == 0 && self.row(-(*reach as isize)) == 2 * self.span - 1;
@@ -48,7 +49,7 @@ impl Disentangled {
         (self.span..most).find(settled).unwrap_or(most)
     }
 
-    /// The column of each distance where each row makes one.
+    /// The column of each distance, if each row makes one column.
     pub(crate) fn columns(&self) -> DistanceColumns {
         DistanceColumns::new(2 * self.span, self.reach(), |distance| self.row(distance))
     }
@@ -60,8 +61,8 @@ mod tests {
 
     #[test]
     fn rows_are_those_of_the_reference() {
-        // From transformers 4.57.6, `make_log_bucket_position`: rows of query position minus key position, and the sum of
-        // all from −1500 to 1500, each times one of 1 to 7 in turn.
+        // From transformers 4.57.6, `make_log_bucket_position`: rows of query position minus key position, and the sum
+        // over −1500 to 1500, with weights 1 to 7 in turn.
         let published: &[(isize, usize)] =
             &[(-1500, 0), (-512, 0), (-511, 1), (-129, 127), (-3, 253), (0, 256), (130, 386), (256, 448), (510, 511)];
         let small: &[(isize, usize)] =

@@ -1,4 +1,4 @@
-//! What stands for distances in [disentangled](crate::disentangled) attention, and attention with it on our kernels.
+//! Attention with the relative position terms of [disentangled](crate::disentangled) attention on our kernels.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::linear::{Linear, TensorLoader};
 use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
 
-/// What stands for distances in all layers.
+/// The projected table of relative positions in all layers.
 pub(crate) struct TextDistances {
     pub(crate) layers: Vec<LayerDistances>,
 }
 
-/// What stands for distances in a layer: a matrix `(2 span, head_dim)` for each head.
+/// The projected table in one layer: a matrix `(2 span, head_dim)` for each head.
 pub(crate) struct LayerDistances {
     columns: Arc<DistanceColumns>,
     keys: Option<Vec<PackedMatrix>>,
     queries: Option<Vec<PackedMatrix>>,
 }
 
-/// Rows of texts whose products with distances are in memory together, but for a text that has more.
+/// Rows of texts whose relative position products are in memory at the same time; a single text may have more.
 const TOGETHER: usize = 512;
 
 impl TextDistances {
@@ -45,8 +45,8 @@ impl TextDistances {
         }
         let columns = Arc::new(of.columns());
         let layer = |index: usize| {
-            // Made once of the weights alone, so not rounded in any precision. What they make with queries and keys
-            // then is rounded where scores are: to bf16 in tiles, and nowhere else.
+            // Computed once from the weights, so never rounded. The products with queries and keys are rounded where
+            // scores are: to bf16 in tiles.
             let parts = loader.under(&format!("{}.{index}.", config.names.layers)).unrounded();
             let heads =
                 |name: &str| -> Result<Vec<PackedMatrix>, SourceError> {
@@ -67,7 +67,7 @@ impl TextDistances {
     }
 }
 
-/// The heads of what a product makes of a table, packed.
+/// Projects a table and packs the result for each head.
 fn of_heads(
     isa: Isa,
     product: &Linear,
@@ -89,7 +89,7 @@ fn of_heads(
     (0..product.out_features() / head_dim).map(head).collect()
 }
 
-/// One head of rows `(rows, heads, head_dim)`.
+/// Copies one head of rows `(rows, heads, head_dim)`.
 fn take_head(x: &[f32], width: usize, head_dim: usize, head: usize, to: &mut Buffer<f32>) {
     to.set_len(x.len() / width * head_dim);
     for (to, row) in to.chunks_exact_mut(head_dim).zip(x.chunks_exact(width)) {
@@ -98,7 +98,7 @@ fn take_head(x: &[f32], width: usize, head_dim: usize, head: usize, to: &mut Buf
 }
 
 impl LayerDistances {
-    /// Attention of `w.q` over the segments, whose keys `w.k` holds, into `w.attended`.
+    /// Attention of `w.q` over the segments with keys `w.k`, into `w.attended`.
     pub(crate) fn attend(
         &self,
         w: &mut Workspace,
@@ -123,7 +123,7 @@ impl LayerDistances {
             }
             let (q, k) = (&w.q[rows.start * width..rows.end * width], &w.k[keys.start * width..keys.end * width]);
             w.distances.resize_with(shape.heads, DistanceRoom::default);
-            // A head at a time on each thread: its products with all distances stay in a cache until they are gathered.
+            // One head at a time per thread: its products with all distances stay in cache until they are gathered.
             w.distances.par_iter_mut().enumerate().for_each(|(head, room)| {
                 self.attend_head(room, isa, (shape, head), (q, k), group);
             });
@@ -135,7 +135,7 @@ impl LayerDistances {
         }
     }
 
-    /// One head's attention over some segments, of all heads' queries and keys.
+    /// One head's attention over some segments, from the queries and keys of all heads.
     fn attend_head<'a>(
         &self,
         room: &mut DistanceRoom,
@@ -171,7 +171,7 @@ impl LayerDistances {
     }
 }
 
-/// Products of a head's rows with what stands for distances: `(rows, 2 span)`.
+/// Products of a head's rows with the relative positions: `(rows, 2 span)`.
 fn multiply<'a>(
     isa: Isa,
     inputs: &mut Inputs,

@@ -1,4 +1,4 @@
-//! `DistilBERT` (Sanh et al. 2019): BERT with half of the layers, no kinds of text, and names of its own.
+//! `DistilBERT` (Sanh et al. 2019): BERT with half of the layers, no segment types, and its own tensor names.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ static NAMES: LayerNames = LayerNames {
     last_norm: None,
     relative: None,
 };
-/// It stands in no configuration: the reference has it in its code.
+/// Not part of the configuration: a constant in the reference.
 const NORM_EPS: f64 = 1e-12;
 
 pub(crate) const ARCHITECTURE: Architecture =
@@ -43,7 +43,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     let positions = fields.required_size("max_position_embeddings")?;
     let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
     fields.only("tie_weights_", &[json!(true)])?;
-    // How positions were set before training; checkpoints hold what they are.
+    // Only sets the initial values of positions, which checkpoints store.
     fields.take("sinusoidal_pos_embds");
     fields.only("is_decoder", &[json!(false)])?;
     fields.only("pruned_heads", &[json!({})])?;

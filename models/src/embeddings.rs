@@ -93,6 +93,11 @@ impl Embeddings {
         })
     }
 
+    /// Gives the pages of the rows that were read back to the system.
+    pub(crate) fn release(&self) {
+        self.tokens.release();
+    }
+
     /// Writes the rows of some stretches of text to `w.x` `(tokens, width)`.
     pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, texts: &[EmbeddedText<'_>]) -> Result<()> {
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens.iter().copied()).collect();

@@ -103,6 +103,11 @@ impl TokenEmbedding {
         rows.zip(tokens).for_each(|(row, token)| dequantise(matrix.weight_type(), matrix.row(*token as usize), 0, row));
         Ok(())
     }
+
+    /// Gives the pages of the rows that were read back to the system.
+    pub(crate) fn release(&self) {
+        self.raw.bytes.release();
+    }
 }
 
 /// Where the tensors of a part of a model are, and what they are packed for.

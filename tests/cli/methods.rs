@@ -407,7 +407,7 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     let ran = here(own_environment(&["demo", "--out", &out])).exits(0);
     // The judgement that holds comes first; then why a question to so small a model says nothing.
     let (holds, says_nothing) = (
-        ran.stdout.find("CAUTION: it was held against gold in only 5 contexts"),
+        ran.stdout.find("CAUTION: compared with gold on only 5 contexts"),
         ran.stdout.find("UNRELIABLE: the verdict turns"),
     );
     assert!(holds.is_some_and(|at| says_nothing.is_some_and(|then| at < then)), "{}", ran.stdout);

@@ -26,7 +26,7 @@ fn a_run_writes_rows_summary_and_manifest() {
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
     let mut first = ran.stdout.lines();
     assert!(first.next().is_some_and(|line| line.starts_with("bleu, rouge-l:stem=yes: x and y are level: each wins ")));
-    assert!(first.next().is_some_and(|line| line == "CAUTION: they are level"));
+    assert!(first.next().is_some_and(|line| line == "CAUTION: they tie"));
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
     assert_eq!(
@@ -168,7 +168,7 @@ fn what_metrics_say_alike_is_printed_once_and_no_gold_is_an_option() {
         first,
         [
             "bleu, ter, rouge-l: With scores: 2 of 2 candidates in 2 samples; no sample has two to compare",
-            "CAUTION: the scores were held against no gold"
+            "CAUTION: the scores were not compared with gold"
         ],
         "{}",
         ran.stdout

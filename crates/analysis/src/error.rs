@@ -13,7 +13,8 @@ pub enum AnalysisError {
     /// Gold has nothing that scores could be compared with.
     #[error("{file} has neither gold scores nor preferences")]
     #[diagnostic(help(
-        "candidates of samples have them in \"scores\", a table in its columns; --map score.ATTRIBUTE=COLUMN reads them from a table of samples"
+        "candidates of samples have them in \"scores\", a table in its columns; --map score.ATTRIBUTE=COLUMN reads \
+         them from a table of samples"
     ))]
     NothingInGold {
         /// The file.
@@ -128,7 +129,8 @@ pub enum AnalysisError {
     },
     /// Scores say nothing across runs.
     #[error(
-        "`{name}` of {run}: the texts of an item divide these scores among themselves, so their mean is the same whatever the texts are"
+        "`{name}` of {run}: the texts of an item divide these scores among themselves, so their mean is the same \
+         whatever the texts are"
     )]
     #[diagnostic(help(
         "let the samples have a candidate of each version, and hold these against each other: --candidates NEW,OLD"

@@ -109,7 +109,8 @@ pub fn estimate(value: Option<f64>, interval: Option<Interval>) -> Cell {
 }
 
 /// What a table says of its columns `given order` and `turned`.
-pub const BY_ORDER: &str = "Given order: accuracy, over samples, of the verdicts on pairs as the data have them; turned: of those \
+pub const BY_ORDER: &str = "Given order: accuracy, over samples, of the verdicts on pairs as the data have them; \
+                            turned: of those \
                                    with the second candidate shown first.";
 
 /// What a table says of scores that were turned before they were held against people.

@@ -1,15 +1,17 @@
 //! Predicted scores against the gold scores in the data, and by system.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::{Candidate, Sample};
-use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, verdict_interval};
+use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, order, verdict_interval};
 use serde::Serialize;
 
 use crate::cells;
+use crate::conclusion::is_position;
 use crate::error::UnknownGold;
 use crate::figures::{bounds, mean, number, sums_by_id};
-use crate::table::Table;
+use crate::table::{Cell, Table};
 
 /// More systems than this are left to the files.
 const SYSTEMS_SHOWN: usize = 40;
@@ -131,7 +133,7 @@ impl PreferenceAgreement {
 /// An empty table for [`push`].
 pub fn table() -> Table {
     let columns = [
-        "attribute", "scores", "Spearman per context", "95 % interval", "Kendall", "contexts", "skipped",
+        "attribute", "scores", "Spearman per context", "95% interval", "Kendall", "contexts", "skipped",
         "system level", "systems", "pairwise accuracy", "pairs",
     ];
     let mut table = Table::new("Against gold", columns);
@@ -172,7 +174,10 @@ pub fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &m
 
 /// An empty table for [`push_systems`].
 pub fn systems_table(unit: &str) -> Table {
-    Table::new(format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
+    let columns = ["attribute", "candidate", "mean", "wins", "ties", "losses", "contexts"];
+    let mut table = Table::new(format!("Candidates ({unit})"), columns);
+    table.note("Mean: over contexts. Wins, ties, losses: against the other candidates, pair by pair.");
+    table
 }
 
 /// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
@@ -186,9 +191,46 @@ pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f6
         return;
     }
     means.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    let met = results_by_id(samples, scores);
     for (id, mean, n) in means {
-        table.push(cells![attribute, id, number(Some(mean)), n]);
+        let [wins, ties, losses] = met.get(id).copied().unwrap_or_default();
+        table.push(cells![attribute, id, number(Some(mean)), wins, ties, losses, n]);
     }
+}
+
+/// How often each candidate id has a higher, an equal, and a lower score than another candidate of the same sample.
+fn results_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, [usize; 3]> {
+    let mut results: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for (sample, scores) in samples.iter().zip(scores) {
+        let scored: Vec<(&str, f64)> = sample
+            .candidates
+            .iter()
+            .zip(scores)
+            .filter_map(|(one, score)| Some((one.id.as_str(), (*score)?)))
+            .collect();
+        for (place, (id, score)) in scored.iter().enumerate() {
+            let others = scored.iter().enumerate().filter(|(other, _)| *other != place);
+            for (_, (_, other)) in others {
+                let result = match order(*score, *other) {
+                    Ordering::Greater => 0,
+                    Ordering::Equal => 1,
+                    Ordering::Less => 2,
+                };
+                results.entry(id).or_default()[result] += 1;
+            }
+        }
+    }
+    results
+}
+
+/// Tables of a run with the main one first: that of the candidates, unless their ids are positions, which name no system.
+pub fn main_first(candidates: Table, others: impl IntoIterator<Item = Table>) -> Vec<Table> {
+    let is_position = |row: &Vec<Cell>| matches!(row.get(1), Some(Cell::Text(id)) if is_position(id));
+    let of_positions = candidates.rows.iter().all(is_position);
+    let mut tables: Vec<Table> = others.into_iter().collect();
+    tables.insert(if of_positions { tables.len() } else { 0 }, candidates);
+    tables.retain(|table| !table.rows.is_empty());
+    tables
 }
 
 /// Where no attribute was asked for: what the data have gold of, which the scores could be held against.

@@ -27,9 +27,9 @@ pub struct Table {
     /// Plots of its figures, which a report draws.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plots: Vec<Plot>,
-    /// Whether the terminal leaves it out; `summary.json` and the report have it.
+    /// Whether the terminal shows it without being asked for details; where a run has no such table, it shows the first.
     #[serde(skip)]
-    pub is_detail: bool,
+    pub is_main: bool,
 }
 
 /// A cell. In JSON: a string, an integer, an object with the names below, or null.
@@ -126,7 +126,7 @@ impl Cell {
                 format!("{} [{}, {}]", rounded(value, 3), rounded(low, 3), rounded(high, 3))
             }
             Self::Bounds { low, high } => format!("{} … {}", rounded(low, 3), rounded(high, 3)),
-            Self::Share { share } => format!("{} %", rounded(&(100.0 * share), 1)),
+            Self::Share { share } => format!("{}%", rounded(&(100.0 * share), 1)),
             // `0.0e0` says no more than zeros.
             Self::PValue { p } if *p >= 0.001 || *p == 0.0 => rounded(p, 3),
             Self::PValue { p } => format!("{p:.1e}"),

@@ -8,7 +8,7 @@ pub const SIGNIFICANT: f64 = 0.05;
 /// A lower correlation with gold is weak. The whole interval must be above, so that the word excludes the same at any
 /// number of contexts: a point estimate of ten contexts is above where the truth is far below as often as not.
 pub const WEAK_CORRELATION: f64 = 0.3;
-/// The same of accuracy, as a share of the way from chance to all right: 60 % between two.
+/// The same of accuracy, as a share of the way from chance to all right: 60% between two.
 pub const WEAK_ABOVE_CHANCE: f64 = 0.2;
 
 /// Figures over fewer independent units (contexts, samples, groups, checked answers) are a beginning.

@@ -6,21 +6,21 @@ use crate::exit::Completed;
 use crate::terminal::{print, table, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Show the defaults that are in force, and where they come from.
+Show the defaults in force and where they come from.
 
-The file holds what commands take where they are not told otherwise:
+The file holds defaults for all commands:
 
   model = \"smollm2-135m-instruct\"   # --model
-  runs = \"runs\"                     # the folder of runs without --out
+  runs = \"runs\"                     # the folder for runs without --out
   [compute]                         # keys of --compute, also for the runs of recipes
   threads = 4
 
-$PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
+$PROBITY_MODEL and $PROBITY_RUNS take precedence over the file, and an option over both.";
 
 /// `probity config`.
 pub(crate) fn show() -> miette::Result<Completed> {
     let path = UserConfig::place()?;
-    let there = if path.is_file() { "" } else { " (not there; make it with a text editor)" };
+    let there = if path.is_file() { "" } else { " (missing; create it with a text editor)" };
     // Printed before the file is read: of one that is wrong it must be known where it lies.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;
     let (file, all) = (UserConfig::file_alone()?, UserConfig::load()?);
@@ -32,7 +32,7 @@ pub(crate) fn show() -> miette::Result<Completed> {
     let mut rows = vec![
         [
             "model".to_owned(),
-            all.model.clone().unwrap_or_else(|| "– (--model is needed)".to_owned()),
+            all.model.clone().unwrap_or_else(|| "– (--model is required)".to_owned()),
             from("PROBITY_MODEL", file.model.is_some()),
         ],
         ["runs".to_owned(), all.runs().display().to_string(), from("PROBITY_RUNS", file.runs.is_some())],

@@ -21,50 +21,49 @@ use crate::terminal::{counted, print, table, thousands, visible, visible_line};
 pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
 
-A file is JSON lines in probity's own form (or one JSON array of the same), or a table: CSV, TSV, Parquet or foreign \
-JSON lines, each but Parquet \
-also packed by gzip or zstd. Every command that takes samples takes them all; --map says which column is which.
+A file is JSON lines in probity's own form (or one JSON array of such objects), or a table: CSV, TSV, Parquet or other \
+JSON lines. All but Parquet may be compressed with gzip or zstd. Every command that takes samples reads all of them; \
+--map maps columns to fields.
 
-Preferences as they are published for training are read as they are: `chosen` and `rejected`, each a text or a list of \
-messages, with `prompt` \
-(or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in \
-every other sample.
+Published preference data is read directly: `chosen` and `rejected`, each a text or a list of messages, with `prompt` \
+(or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text comes first in every \
+other sample.
 
-One row is one sample; each candidate column is called by its name, or by one that you give:
+One row is one sample. A candidate's id is its column's name, or a name of your own:
   --map id=doc_id --map context=article --map candidate=summary_a \\
   --map candidate.human=summary_b --map score.summary_a.coherence=coh_a \\
   --map score.human.coherence=coh_b --map reference=gold
-A column that is a list gives several candidates (called 1, 2, …) or references; scores are then lists too:
+A list column gives several candidates (with ids 1, 2, …) or references; scores are then lists too:
   --map context=text --map candidate=machine_summaries \\
   --map score.fluency=fluency --map reference=human_summaries
 A path leads into objects and lists, and [] takes a value from each item:
   --map context=input.text --map instruction=turns[0] \\
   --map candidate=responses[].text --map candidate-id=responses[].model \\
   --map score.quality=responses[].rating
-The texts of a list, and several columns, become one context, instruction or text, with blank lines between them:
+The texts of a list, and several columns, are joined into one context, instruction or text, separated by blank lines:
   --map context=title --map context=chunks[]
-One row is one candidate; rows with the same id are one sample, wherever they stand:
+One row is one candidate; rows with the same id form one sample, in any order:
   --map id=doc --map context=article --map candidate=text \\
   --map candidate-id=system --map score.fluency=flu
-A value that is the same in every row is given by := (beside such values alone, columns map by their own names), and \
-places are counted from the end by negative numbers:
+:= sets the same value for every row (with such values alone, columns map by their own names). Negative indices count \
+from the end:
   --map context:= --map candidate=messages[-1].content
-A preference is a candidate's id, its column, a letter (A is the first) or `tie`; say what any other value means:
+A preference is a candidate's id, its column, a letter (A is the first) or `tie`; map any other value:
   --map preference=label --map preference.0=summary_a \\
   --map preference.1=human --map preference.2=tie
 
-Without an id, samples are called by their row's number. Empty cells are empty texts, or no score, no reference, no \
+Without an id, samples are numbered by row. An empty cell is an empty text, or a missing score, reference or \
 preference.";
 
 /// Subcommands of `data`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// List everything that is wrong with files of samples, and what they hold
+    /// List all problems in files of samples, and their contents
     ///
-    /// Problems are lines or rows that cannot be used; each is told with its field. Warnings are samples that can be
-    /// read but may not be what was meant. The exit code is 2 where there are problems, 0 where there are only
-    /// warnings. Rows that are gathered by their id are held in memory; all other files are read in bounded memory but
-    /// for the samples' ids.
+    /// Problems are lines or rows that cannot be used; each is reported with its field. Warnings are samples that can
+    /// be read but may not be what you meant. The exit code is 2 if there are problems, and 0 if there are only
+    /// warnings. Rows grouped by id are held in memory; all other files are read in bounded memory, except for the
+    /// samples' ids.
     Check(DataCheckArgs),
     /// Write samples as probity's JSON lines
     Convert(ConvertArgs),
@@ -82,15 +81,15 @@ impl DataCommand {
 /// Options of `data check`.
 #[derive(Debug, Args)]
 pub(crate) struct DataCheckArgs {
-    /// The files, or - for standard input
+    /// Files to check, or - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     read: Typed<ReadOptions>,
-    /// List all problems and warnings, not only the first thousand
+    /// List all problems and warnings, not only the first 1,000
     #[arg(long)]
     all: bool,
-    /// Print one JSON object a file
+    /// Print one JSON object per file
     #[arg(long)]
     json: bool,
 }
@@ -172,7 +171,7 @@ impl Checked {
         let _ = writeln!(text, "{}", self.holds());
         if !self.unmapped.is_empty() {
             let names: Vec<String> = self.unmapped.iter().map(|name| format!("`{}`", visible_line(name))).collect();
-            let _ = writeln!(text, "passed over: {}", names.join(", "));
+            let _ = writeln!(text, "columns ignored: {}", names.join(", "));
         }
         self.tell_warnings(&mut text);
         self.tell_problems(&mut text);
@@ -242,7 +241,7 @@ fn tell_rest(text: &mut String, rest: usize) {
 /// Options of `data convert`.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// The file, or - for standard input
+    /// File to convert, or - for stdin
     file: PathBuf,
     #[command(flatten)]
     read: Typed<ReadOptions>,
@@ -253,7 +252,9 @@ pub(crate) struct ConvertArgs {
 /// Where samples are written.
 #[derive(Debug, Args)]
 pub(crate) struct SamplesOut {
-    /// Write here instead of to standard output; the file is written whole or not at all
+    /// Write to this file instead of standard output
+    ///
+    /// The file is written whole or not at all.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Replace the file of --out if it exists

@@ -115,14 +115,14 @@ impl DemoArgs {
     /// Why a pairwise question to a tiny model says nothing, in three lines.
     fn about_the_judge(&self, prompt: &Value) -> String {
         let percent =
-            |share: &Value| share.as_f64().map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+            |share: &Value| share.as_f64().map_or_else(|| "–".to_owned(), |share| format!("{:.0}%", 100.0 * share));
         let first = percent(&prompt["before"]["p_a"]);
         let same = percent(&prompt["order_agreement"]);
         let judge = if self.model == DEFAULT_MODEL {
             "It answers with a place, not with a judgement. A larger model is of use on some texts and of none on \
              others. To try one (1.12 GB):\n  probity demo --model qwen2.5-coder-1.5b-instruct"
         } else {
-            "A judge that ignores places has 50 % and 100 %. Five texts show that the machinery works; they measure no \
+            "A judge that ignores places has 50% and 100%. Five texts show that the machinery works; they measure no \
              judge."
         };
         format!(

@@ -18,14 +18,14 @@ use crate::progress::Reporter;
 use crate::terminal::{print, thousands, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Check that scores have the same bits however they are computed.
+Check that scores are bit-identical however they are computed.
 
-Runs a small work list (prompts that share their beginnings, labels of several tokens, continuations, generated texts) \
-with every instruction set that this machine has, other numbers of threads, other token budgets, with and without \
-sharing, with hardly any memory for keys and values, with those of requests before, in another order, in pieces, each \
-request by itself, and again, and compares every score bit for bit with the first run. Prints what was compared, \
-the first difference where there is one, and a digest of all numbers, which is the same on every machine for the same \
-files and precision. The plain instruction set is slow: a large model takes minutes.
+Runs a small work list (prompts with shared prefixes, labels of several tokens, continuations, generated texts) and \
+compares every score bit for bit with the first run. It varies the instruction set, the number of threads, the token \
+budget, prefix sharing, the memory for keys and values, the prefixes kept from earlier requests, the order, and the \
+number of requests per batch. Prints each comparison, the first difference if there is one, and a digest of all \
+numbers. The digest is the same on every machine for the same files and precision. The plain instruction set is slow: \
+a large model takes minutes.
 
 Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 
@@ -33,22 +33,23 @@ Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct DeterminismOptions {
-    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name in
-    /// the local cache
+    /// Model: a known name, a path or a hub name (ORG/NAME)
     #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
     model: String,
-    /// The arithmetic in which quantised weights meet activations
+    /// Precision of products of weights and activations
     #[schemars(extend("form" = "PRECISION"))]
     precision: Precision,
-    /// Requests of your own, as for `logprobs`, in the place of the built-in ones
+    /// Your own requests, as for `logprobs`
+    ///
+    /// They replace the built-in requests.
     #[schemars(extend("form" = "FILE"))]
     data: Option<PathBuf>,
 }
 
 /// Bits of nothing are the same.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("there is no request that can be asked of this model, so nothing can be compared")]
-#[diagnostic(help("a model with a class head is asked for `\"classes\": true`, others for labels or a continuation"))]
+#[error("no request fits this model, so nothing can be compared")]
+#[diagnostic(help("request `\"classes\": true` of a model with a class head, and labels or a continuation of others"))]
 struct NothingAsked;
 
 /// One row of the matrix.
@@ -106,7 +107,7 @@ impl DeterminismOptions {
         // A file of one's own is checked with the rest.
         let left_out = list.keep_what_can_be_asked(model);
         if left_out > 0 {
-            reporter.warn(&format!("{left_out} of {all} requests cannot be asked of this model and are left out"));
+            reporter.warn(&format!("{left_out} of {all} requests do not fit this model and are skipped"));
         }
         if list.is_empty() {
             return Err(NothingAsked.into());

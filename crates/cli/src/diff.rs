@@ -14,21 +14,20 @@ use crate::show::open_answers;
 use crate::terminal::{counted, print, table, thousands, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Compare two runs: what was set differently, and every question that both asked and whose answers differ, the largest \
-differences first.
+Compare two runs: settings that differ, then requests whose answers differ, the largest differences first.
 
-Questions are matched by their ids. Of two label probabilities the difference is the largest over the labels, of two \
-texts' log-probabilities their difference per token; generated texts differ or do not. Exits with 1 where an answer \
+Requests are matched by id. For labels, the difference is the largest difference in probability over the labels; for \
+texts, the difference in log-probability per token; generated texts differ or do not. Exits with 1 if any answer \
 differs in a bit.";
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The folder of a run
+    /// Folder of a run
     first: PathBuf,
-    /// The folder of another
+    /// Folder of another run
     second: PathBuf,
-    /// Show so many questions
+    /// Number of differing requests to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 }
@@ -64,14 +63,14 @@ impl DiffArgs {
             answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top))?;
         let [here, there] = [overlap.only_here, overlap.only_there].map(thousands);
         let counts = format!(
-            "{} in both runs, {here} in the first alone, {there} in the second alone",
-            counted(overlap.both, "question")
+            "{} in both runs, {here} only in the first, {there} only in the second",
+            counted(overlap.both, "request")
         );
         let says = match (overlap.both, overlap.differ) {
-            (0, _) => "The runs have no question in common".to_owned(),
-            (_, 0) => "Every answer has the same bits".to_owned(),
+            (0, _) => "The runs have no request in common".to_owned(),
+            (_, 0) => "All answers are bit-identical".to_owned(),
             (both, differ) => format!(
-                "Of {} {} with other bits, {} with another verdict",
+                "{}: {} with different bits, {} with a different verdict",
                 counted(both, "answer"),
                 thousands(differ),
                 thousands(tally.turned)
@@ -93,7 +92,7 @@ fn settings(first: &Manifest, second: &Manifest) -> String {
     let devices = first.info.device_differences(&second.info);
     let same = match (settings.is_empty(), devices.is_empty()) {
         (true, true) => return "both runs have the same settings".to_owned(),
-        (true, false) => "both runs have the same settings, but did not run on the same devices\n",
+        (true, false) => "both runs have the same settings but ran on different devices\n",
         (false, _) => "",
     };
     let rows: Vec<Vec<String>> =
@@ -191,7 +190,7 @@ impl DiffTally {
         let mut lines = vec![format!("differences in {count}; mean difference over all {mean:.6}")];
         if self.turned > 0 {
             let turned = counted(self.turned, "verdict");
-            lines.push(format!("another label is the most probable: {turned}"));
+            lines.push(format!("most probable label changed: {turned}"));
         }
         for ((first, second), count) in &self.outcomes {
             lines.push(format!("{} were {first} and are {second}", thousands(count)));
@@ -200,8 +199,7 @@ impl DiffTally {
         let row = |gap: &AnswerGap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
         let rows: Vec<Vec<String>> = self.top.iter().map(row).collect();
         if !rows.is_empty() {
-            lines
-                .push(format!("\n{}", table(&["question", "difference", "first", "second"].map(str::to_owned), &rows)));
+            lines.push(format!("\n{}", table(&["request", "difference", "first", "second"].map(str::to_owned), &rows)));
         }
         visible(&lines.join("\n"))
     }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probity_lm::SinkError;
-use probity_methods::{Conclusion, Cost, RunSummary};
+use probity_methods::{Conclusion, Cost, RunSummary, Table};
 use probity_report::text::tokens_text;
 use probity_runtime::{Drafting, LoadOptions, PlannedCost, PlannedMemory};
 use probity_session::{ByteSize, DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
@@ -90,36 +90,48 @@ fn in_words(settings: &Value) -> String {
     said.map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints what a run says, its tables, and what it cost.
+/// Prints the verdict, how far to trust it, the main table, and why results are missing; with details everything.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }
-    for table in summary.tables.iter().filter(|table| !table.is_detail) {
-        print(&table_text(table))?;
+    if summary.details {
+        summary.tables.iter().try_for_each(|table| print(&table_text(table)))?;
+        print(&cost_text(summary))?;
+        return print(&visible(&summary.signature_line));
     }
-    let details: Vec<String> =
-        summary.tables.iter().filter(|table| table.is_detail).map(|table| visible_line(&table.title)).collect();
-    if !details.is_empty() {
-        let told =
-            format!("{} more (--details, summary.json): {}", counted(details.len(), "table"), details.join("; "));
-        print(&wrapped(&told, 2))?;
+    for table in main_tables(&summary.tables) {
+        print(table_text(&Table { notes: Vec::new(), ..table.clone() }).trim_end())?;
     }
+    if summary.outcomes.unscored() > 0 {
+        let notes = summary.outcomes.notes(summary.signature.model.as_ref());
+        let lines = std::iter::once(format!("\nOutcomes: {}", summary.outcomes.line())).chain(notes);
+        lines.map(|line| wrapped(&line, 2)).try_for_each(|line| print(&line))?;
+    }
+    Ok(())
+}
+
+/// The tables that a run shows first.
+pub(crate) fn main_tables(tables: &[Table]) -> Vec<&Table> {
+    let main: Vec<&Table> = tables.iter().filter(|table| table.is_main).collect();
+    if main.is_empty() { tables.iter().take(1).collect() } else { main }
+}
+
+/// What a run cost; nothing where no model was queried.
+fn cost_text(summary: &RunSummary) -> String {
     let cost = summary.cost;
-    if summary.signature.model.is_some() {
-        let told = format!(
-            "{} in {}; {}; {} of keys and values at most",
-            counted(cost.requests, "question"),
-            seconds_text(cost.seconds),
-            tokens_text(cost.usage.tokens_computed, cost.usage.tokens_unshared),
-            size(cost.usage.peak_cache_bytes),
-        );
-        print(&wrapped(&told, 2))?;
+    if summary.signature.model.is_none() {
+        return String::new();
     }
-    if let Some(text) = generation_text(&cost) {
-        print(&wrapped(&text, 2))?;
-    }
-    print(&visible(&summary.signature_line))
+    let queries = format!(
+        "{} in {}; {}; {} of keys and values at most",
+        counted(cost.requests, "question"),
+        seconds_text(cost.seconds),
+        tokens_text(cost.usage.tokens_computed, cost.usage.tokens_unshared),
+        size(cost.usage.peak_cache_bytes),
+    );
+    let lines = std::iter::once(queries).chain(generation_text(&cost));
+    lines.map(|line| wrapped(&line, 2)).collect::<Vec<_>>().join("\n")
 }
 
 /// What the run says, and how far to trust it, before how it came about.
@@ -144,7 +156,7 @@ fn generation_text(cost: &Cost) -> Option<String> {
     let generated = (cost.usage.tokens_generated > 0).then(|| counted(cost.usage.tokens_generated, "token"))?;
     let drafts = cost.acceptance().map(|share| {
         format!(
-            "; {} drafted, {} of them accepted ({:.0} %)",
+            "; {} drafted, {} of them accepted ({:.0}%)",
             thousands(cost.usage.tokens_drafted),
             thousands(cost.usage.drafts_accepted),
             100.0 * share
@@ -182,20 +194,26 @@ fn too_long_text(plan: &PlannedCost) -> String {
 
 /// What a device would hold, and what was free there.
 fn memory_rows(memory: &PlannedMemory, options: LoadOptions) -> Vec<(&'static str, String)> {
-    let all = size(memory.total());
     let Some(activations) = memory.activations else {
-        return vec![("memory", format!("{all} for both; activations come on top"))];
+        return vec![("memory", format!("{} for both; activations come on top", size(memory.total())))];
     };
-    let each = if options.devices.has_copies() { "each of " } else { "" };
-    let device = format!("{each}{}", memory.device);
-    let activations = format!("about {} of activations", size(activations));
-    let with = match memory.process {
-        Some(process) => format!("{activations} and {} that the program holds besides", size(process)),
-        None => activations,
+    let with = format!("with about {} of activations", size(activations));
+    let program = memory.process.map(|process| format!("{} of the program", size(process)));
+    // Copies share the program alone.
+    let text = match program {
+        None if options.devices.has_copies() => {
+            format!("{} on each of {}, {with}", size(memory.total()), memory.device)
+        }
+        Some(program) if options.devices.has_copies() => {
+            let copy = size(memory.total() - memory.process.unwrap_or(0));
+            format!("{copy} on each of {}, {with}; and {program}", memory.device)
+        }
+        None => format!("{} on {}, {with}", size(memory.total()), memory.device),
+        Some(program) => format!("{} on {}, {with} and {program}", size(memory.total()), memory.device),
     };
     let unknown = || format!("unknown; keys and values may take {}", size(options.cache_budget.unwrap_or(0)));
     let free = memory.free.map_or_else(unknown, |free| format!("{} before the model was loaded", size(free)));
-    vec![("memory", format!("{all} on {device}, with {with}")), ("free", free)]
+    vec![("memory", text), ("free", free)]
 }
 
 /// What one model would be asked in one stage, line by line.

@@ -43,7 +43,7 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
         return SUCCESS;
     }
     let (text, code) = if was_interrupted(error.as_ref()) {
-        ("interrupted; what was written is kept".to_owned(), INTERRUPTED)
+        ("interrupted; finished work is kept".to_owned(), INTERRUPTED)
     } else {
         (message(&*error), ERROR)
     };
@@ -69,8 +69,8 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
     };
     if lacks_model(error) {
         tell(
-            "\nhint: `probity model list` says which models are known and which are here, `probity model get NAME` \
-             fetches one; a folder or a .gguf file is a model too. Set for all commands: PROBITY_MODEL=NAME",
+            "\nhint: `probity model list` lists the known models, `probity model get NAME` downloads one; a folder or \
+             a .gguf file works too. Set PROBITY_MODEL=NAME for all commands",
         );
     }
     if error.use_stderr() { ERROR } else { SUCCESS }

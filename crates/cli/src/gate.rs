@@ -15,71 +15,75 @@ use crate::output::{spare_input, spare_run, write_text};
 use crate::terminal::{counted, print, table, thousands, visible_json, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Say whether a run is worse than a baseline, for a build to fail by.
+Check whether a run is worse than a baseline, to fail a build.
 
-Two runs judge the same items, each with the texts of its own system. Texts of one id are held against each other; where \
-the runs have no id in common in an item, the means of their texts are. \
-Of one run, --candidates NEW,OLD holds two candidates against each other: by their scores, or, where the run compared, by \
-how often the one beats the other, debiased as the run's scores are. For each attribute or metric a line says
+Both runs judge the same items, each with the texts of its own system. Texts with the same id are compared; if an item has \
+no id in common, the means of its texts are compared. With --candidates NEW,OLD, two candidates of one run are compared: \
+by their scores or, for a pairwise run, by the probability that one beats the other, debiased like the run's scores. Each \
+attribute or metric has one outcome:
 
-  missing    texts have lost the score that they had in the baseline: a build fails, unless --allow-missing
-  worse      the 95 % interval of the difference lies below --tolerance: a build fails
-  better     it lies above --minimum-effect
-  same       it lies between both
-  undecided  it reaches over an end, and how many items would about decide it; or it would be worse or better, and \
-fewer than six items changed; a build fails with --strict
-  noise      it would be worse or better, but the judge's choice of prompt, or of the order in which it was shown two \
-texts, moves the difference by as much as it is: no build fails by that
+  missing    texts lost the score that they had in the baseline: the build fails, unless --allow-missing
+  worse      the 95% interval of the difference lies below --tolerance: the build fails
+  better     the interval lies above --minimum-effect
+  same       the interval lies between both
+  undecided  the interval crosses a bound, shown with the approximate number of items that would decide it; or fewer than \
+six items changed: the build fails with --strict
+  noise      worse or better, but the judge's choice of prompt or the presentation order moves the difference by as much: \
+the build fails with --strict
 
-Scores of which less is better are turned round. Intervals are over items (jackknife). How much the judge itself is unsure \
-of is known where it was asked in several ways: by several --template, or in both orders.
+Scores for which lower is better are negated. Intervals are over items (jackknife). The judge's own uncertainty is known \
+only if it was queried in several ways: with several --template, or in both orders.
 
-Runs of one judge over the same items are held against each other. Another method is an error; another model, precision \
-or device, other source texts, or a run that is not at its end is one too, and with --allow-unlike a part of the first \
-line. So are a judge that its own run calls unreliable, other settings that differ (a prompt, a version), and items \
-without a score on one side.
+Compared runs use the same judge and the same items. A different method is an error. A different model, precision or \
+device, different source texts, or an unfinished run is also an error; with --allow-unlike it is reported in the first \
+line instead. The first line also reports a judge that its own run calls unreliable, other settings that differ (a \
+prompt, a version), and items without a score on one side.
 
-Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise, or a run calls its judge \
-unreliable), 2 an error.";
+Exit codes: 0 nothing is worse; 1 something is worse (with --strict also undecided, noise, or a run that calls its judge \
+unreliable); 2 an error.";
 
 /// Options of `gate`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Debug, Args)]
 pub(crate) struct GateArgs {
-    /// The folder of the run, or a table of scores
+    /// Folder of the run, or a table of scores
     run: PathBuf,
-    /// The folder of the run that it is held against, or a table of scores
+    /// Folder of the baseline run, or a table of scores
     #[arg(long, value_name = "DIR", required_unless_present = "candidates", conflicts_with = "candidates")]
     baseline: Option<PathBuf>,
-    /// Hold two candidates of the run against each other, by their ids: the new one, then the old one
+    /// Compare two candidates of the run by id, the new one first
     #[arg(long, value_name = "NEW,OLD", value_parser = two)]
     candidates: Option<(String, String)>,
-    /// Look only at this attribute or metric; may be given several times
+    /// Attribute or metric to check; repeatable
     #[arg(long, value_name = "NAME")]
     attribute: Vec<String>,
-    /// A loss up to this is none, on the scale of the scores
+    /// Ignore a loss up to this, on the scale of the scores
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative)]
     tolerance: f64,
-    /// A gain up to this is none
+    /// Ignore a gain up to this, on the scale of the scores
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative)]
     minimum_effect: f64,
-    /// Fail also by what is undecided, or noise, and where a run calls its judge unreliable
+    /// Also fail on undecided, noise or an unreliable judge
     #[arg(long)]
     strict: bool,
-    /// Hold runs against each other that another model or precision made, whose items are about other texts, or that are
-    /// not at their end; what differs is said
+    /// Compare runs that are not alike
+    ///
+    /// The runs may differ in model or precision, have other source texts or be unfinished. The differences are
+    /// reported.
     #[arg(long)]
     allow_unlike: bool,
-    /// Fail by no text that has lost its score; how many is said
+    /// Do not fail on texts that lost their score
+    ///
+    /// Their number is reported.
     #[arg(long)]
     allow_missing: bool,
-    /// Write the cases as XML, as test tools of Java do and most services read it
+    /// Write the outcomes as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Add a table in Markdown to this file, such as the summary of a job
+    /// Append a Markdown table to this file, such as a job summary
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Print JSON in the place of lines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -163,7 +167,7 @@ impl GateArgs {
         let of = counted(gated.attributes.len(), "attribute");
         let verdict = match failed {
             [] if self.distrusts(gated) => {
-                format!("FAILED: nothing is worse than {against} in {of}, by a judge that is unreliable")
+                format!("FAILED: nothing is worse than {against} in {of}, but the judge is unreliable")
             }
             [] => format!("PASSED: nothing is worse than {against} in {of}"),
             failed => {
@@ -223,7 +227,7 @@ impl GateArgs {
 }
 
 const COLUMNS: [&str; 8] =
-    ["outcome", "attribute", "baseline", "now", "difference", "95 % interval", "items", "items to decide"];
+    ["outcome", "attribute", "baseline", "now", "difference", "95% interval", "items", "items to decide"];
 
 fn cells(one: &GatedScores) -> [String; 8] {
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
@@ -248,19 +252,19 @@ fn lines(gated: &Gated) -> String {
         let name = visible_line(&one.name);
         notes.extend(one.why.as_ref().map(|why| format!("{name}: undecided: {}", visible_line(why))));
         if let Some(noise) = one.noise {
-            let what = "with the prompt, or with the order of two texts";
-            notes.push(format!("{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
+            let what = "with the prompt or the presentation order";
+            notes.push(format!("{name}: the difference changes by up to {} {what}", fixed(noise, 3)));
         }
         if one.missing > 0 {
-            notes.push(format!("{name}: texts that have lost their score: {}", one.missing));
+            notes.push(format!("{name}: texts that lost their score: {}", one.missing));
         }
         if one.unpaired > 0 {
-            notes.push(format!("{name}: items without a score on one side or both, left aside: {}", one.unpaired));
+            notes.push(format!("{name}: items ignored because they lack a score: {}", one.unpaired));
         }
     }
     notes.extend(debiased.map(|debiased| {
         let how = if debiased { "debiased, as in the run's scores" } else { "as judged" };
-        format!("Baseline and now: how probable it is that a candidate is the better one, {how}.")
+        format!("Baseline and now: probability that the candidate is better, {how}.")
     }));
     let lower = gated.iter().filter(|one| one.lower_is_better).map(|one| visible_line(&one.name));
     let lower: Vec<String> = lower.collect();
@@ -268,7 +272,7 @@ fn lines(gated: &Gated) -> String {
         notes.push(format!("Lower is better: {}. A difference above 0 is a lower score.", lower.join(", ")));
     }
     if gated.iter().all(|one| one.noise.is_none()) {
-        notes.push("How much the judge itself is unsure of is not known: it was asked in one way.".to_owned());
+        notes.push("The judge's own uncertainty is unknown: it was queried in one way only.".to_owned());
     }
     [vec![table(&COLUMNS.map(str::to_owned), &rows)], notes].concat().join("\n")
 }
@@ -277,7 +281,7 @@ fn sentence(one: &GatedScores) -> String {
     let [outcome, name, before, now, difference, interval, items, wanted] = cells(one);
     let wanted = if wanted.is_empty() { wanted } else { format!("; {wanted} items would decide it") };
     let why = one.why.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-    let lost = if one.missing > 0 { format!("; {} texts have lost their score", one.missing) } else { String::new() };
+    let lost = if one.missing > 0 { format!("; {} texts lost their score", one.missing) } else { String::new() };
     format!(
         "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){lost}{why}{wanted}"
     )
@@ -301,7 +305,7 @@ fn xml(text: &str) -> String {
 }
 
 fn append(path: &Path, text: &str) -> miette::Result<()> {
-    let cannot = || FileError::of(format!("{} could not be written to", path.display()));
+    let cannot = || FileError::of(format!("cannot write to {}", path.display()));
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(cannot())?;
     Ok(file.write_all(text.as_bytes()).map_err(cannot())?)
 }

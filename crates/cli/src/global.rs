@@ -5,10 +5,12 @@ use clap::{Args, ValueEnum};
 /// Options of every command.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Global {
-    /// Say nothing but results, warnings and errors (and progress, where --progress json asks for it).
+    /// Print only results, warnings and errors
+    ///
+    /// `--progress json` still reports progress.
     #[arg(long, short, global = true, help_heading = "General")]
     pub(crate) quiet: bool,
-    /// How progress is told on standard error.
+    /// Format of progress on standard error
     #[arg(
         long,
         global = true,
@@ -21,14 +23,14 @@ pub(crate) struct Global {
     pub(crate) progress: ProgressArg,
 }
 
-/// How progress is told.
+/// Format of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum ProgressArg {
-    /// A bar on a terminal, elsewhere a line now and then
+    /// A bar on a terminal, otherwise occasional lines
     #[default]
     Auto,
-    /// A line now and then
+    /// Occasional lines
     Lines,
-    /// An object a line, for other programs: `event` is `message`, `warning`, `begin`, `progress`, `end` or `error`
+    /// JSON lines; `event` is `message`, `warning`, `begin`, `progress`, `end` or `error`
     Json,
 }

@@ -12,9 +12,9 @@ use crate::global::Global;
 /// Options of `import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The data set; see below
+    /// Data set; see the list below
     name: String,
-    /// Its public file, or - for standard input
+    /// Its published file, or - for stdin
     file: PathBuf,
     #[command(flatten)]
     to: SamplesOut,

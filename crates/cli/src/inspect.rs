@@ -21,22 +21,23 @@ use crate::terminal::{print, size, table, thousands, visible, visible_line};
 /// Options of `model inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// A known name, a path, or a hub name in the local cache
+    /// Model: a known name, a path or a hub name (ORG/NAME)
     model: String,
-    /// An adapter to look at with it: a folder with PEFT's files
+    /// Adapter to include: a folder saved by PEFT
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// The memory that it takes on this device, such as cuda:0 or candle-cpu, or divided over several (cuda:0+cuda:1), and
-    /// what is free there
+    /// Show the memory needed and free on this device
+    ///
+    /// Such as cuda:0 or candle-cpu, or several devices that share the layers (cuda:0+cuda:1).
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceList,
-    /// The same in this precision
+    /// Precision for which --device shows the memory
     #[arg(long, value_name = "PRECISION", value_parser = precision, default_value = "exact")]
     precision: Precision,
-    /// Show a chat with this user message as the model reads it, with its token ids
+    /// Show a chat with this user message as text and token ids
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = "Hello")]
     chat: Option<String>,
 }
@@ -254,7 +255,7 @@ impl Inspection {
         line("model", located.name.clone());
         let origin = match &located.origin {
             ModelOrigin::Models => "probity's model folder".to_owned(),
-            ModelOrigin::Path => "the path given".to_owned(),
+            ModelOrigin::Path => "a local path".to_owned(),
             ModelOrigin::HubCache { revision } => format!("the Hugging Face cache, revision {revision}"),
         };
         line("found in", origin);
@@ -265,14 +266,14 @@ impl Inspection {
         if let Some(adapter) = adapter {
             let (rank, scale) = adapter.rank_and_scale();
             let changed = adapter.changed().count();
-            line("adapter", format!("of rank {rank} times {scale}, changes {changed} tensors, which are then F32"));
+            line("adapter", format!("rank {rank}, scale {scale}, changes {changed} tensors, which become F32"));
             adapter.files().iter().for_each(|path| line("file", path.display().to_string()));
         }
         line("architecture", self.architecture());
         let parameters: usize = self.tensors.iter().map(Tensor::parameters).sum();
         line("parameters", thousands(parameters as u64));
         if self.unread > 0 {
-            line("not read", format!("{} parameters of what sees images", thousands(self.unread as u64)));
+            line("not read", format!("{} parameters of the vision part", thousands(self.unread as u64)));
         }
         let said = |keys: &[&str]| {
             let value = keys.iter().find_map(|key| self.config.get(key)).filter(|value| !value.is_null())?;
@@ -281,7 +282,7 @@ impl Inspection {
         if let Some(said) = said(&["max_position_embeddings"]) {
             let read = runs.as_ref().ok().and_then(|asked| asked.context).map(|tokens| thousands(tokens as u64));
             // Factors that depend on a text's length, or places for padding: what can be read is less.
-            let less = read.filter(|read| *read != said).map(|read| format!("{read}; the configuration says {said}"));
+            let less = read.filter(|read| *read != said).map(|read| format!("{read}; the configuration has {said}"));
             line("context", less.unwrap_or(said));
         }
         for (name, keys) in SIZES {
@@ -298,30 +299,31 @@ impl Inspection {
             line("memory", memory);
         }
         line(
-            "can be asked",
+            "usable",
             match runs {
                 Err(why) => format!("no: {why}"),
                 Ok(asked) if asked.classes.is_empty() => "yes".to_owned(),
-                Ok(asked) => format!("by reward, for {}", asked.classes.join(", ")),
+                Ok(asked) => format!("with reward, for {}", asked.classes.join(", ")),
             },
         );
         if let Ok(AskedModel { through, .. }) = runs {
             let way = |library| {
                 format!(
-                    "through {library}, with --device candle-cpu, cuda:N or metal: slower, and its last digits may move"
+                    "through {library}, with --device candle-cpu, cuda:N or metal: slower, and the last digits may \
+                     differ"
                 )
             };
-            line("runs", through.map_or_else(|| "by probity's own code, on every device".to_owned(), way));
+            line("runs", through.map_or_else(|| "in probity's own code, on every device".to_owned(), way));
         }
         let template = match (&self.chat_template, runs) {
-            (_, Ok(asked)) if asked.reads_whole => "none is needed: task and candidate are a pair of texts".to_owned(),
+            (_, Ok(asked)) if asked.reads_whole => "not needed: task and candidate are a pair of texts".to_owned(),
             (None, _) => "none: prompts are plain text".to_owned(),
             (Some(_), Ok(AskedModel { template_error: Some(wrong), .. })) => {
                 format!("broken, see below; prompts are plain text: {wrong}")
             }
             (Some(_), Ok(AskedModel { spelled_marks, .. })) if !spelled_marks.is_empty() => {
                 let marks = visible_line(&spelled_marks.join(", "));
-                format!("see below; no tokens of the vocabulary, and shown in letters: {marks}")
+                format!("see below; these marks are not in the vocabulary and are spelled out: {marks}")
             }
             (Some(_), _) => "see below".to_owned(),
         };

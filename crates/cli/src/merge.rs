@@ -11,29 +11,29 @@ use crate::global::Global;
 use crate::method::{run_plan, without};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Make of the folders of all parts (--shard I/N) the folder that one run would have made.
+Merge the folders of all parts (--shard I/N) into the folder of one run.
 
-The same questions are asked once more, in the order of one run, and their answers are found in the parts: tables, \
-summary and answers have the bytes of that run, also where a method computes over all samples together. The model's \
-files must be on this machine; it is not loaded, unless a question has no answer there (one that did not fit).
+The merge repeats the queries in the order of a single run and takes their answers from the parts. Tables, summary and \
+answers are byte-identical to those of that run, even if a method computes over all samples together. The model's files \
+must be on this machine; the model is loaded only if a query has no answer in the parts (one that did not fit).
 
-A part that is missing, given twice, unfinished, damaged, or of another run is named, and nothing is written; so it is \
-where the model, a file of the options (a template, a checklist) or the recipe is not what the parts were made with. Call \
-it from where the parts were run, so that paths lead to the same files.";
+A part that is missing, duplicate, unfinished, damaged or from another run is an error, and nothing is written. So is a \
+model, a file of the options (a template, a checklist) or a recipe that differs from that of the parts. Run it in the \
+folder where the parts were run, so that paths lead to the same files.";
 
 /// Options of `merge`.
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
-    /// The folders of all parts, in any order
+    /// Folders of all parts, in any order
     #[arg(required = true, value_name = "DIR")]
     folder: Vec<PathBuf>,
-    /// The folder for the whole run
+    /// Folder for the whole run
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Replace an earlier run in that folder
     #[arg(long)]
     overwrite: bool,
-    /// Go on with a merge that was interrupted
+    /// Continue an interrupted merge
     #[arg(long, conflicts_with = "overwrite")]
     resume: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct MergeArgs {
 /// The command of a part is none that this version knows.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("`probity {command}` is not the command of a run: {why}")]
-#[diagnostic(help("merge parts that this version has made, from the folder that they were run in"))]
+#[diagnostic(help("merge parts made by this version, in the folder where they were run"))]
 pub(crate) struct NoRunCommand {
     pub(crate) command: String,
     pub(crate) why: String,

@@ -23,16 +23,16 @@ Examples:
   probity meta --scores compare-run --json
   probity meta --scores bleu-run --scores judge-run --gold data.jsonl --out meta-run
 
-p-values: of the mean over contexts by Student's t over contexts; between systems and over all scores as scipy's \
-defaults. Over all scores they take
-scores of one context for independent. Intervals leave out whole contexts by turns, tests of differences swap them.";
+p-values: Student's t over contexts for means over contexts; scipy's defaults between systems and over all scores, \
+where scores of one context count as independent. Intervals omit one context at a time (jackknife); tests of \
+differences swap whole contexts.";
 
 /// Options of `meta`.
 #[derive(Debug, Args)]
 pub(crate) struct MetaArgs {
     #[command(flatten)]
     stage: TypedGiven<Meta>,
-    /// Print the summary as JSON, numbers unrounded
+    /// Print the summary as JSON, with unrounded numbers
     #[arg(long, help_heading = "Data and output")]
     json: bool,
 }
@@ -44,11 +44,8 @@ impl OptionSet for Meta {
 
     fn told(command: clap::Command) -> clap::Command {
         of_plan(command)
-            .mut_arg("out", |option| {
-                option
-                    .help("A folder for manifest and summary, which `probity report` shows; made where it is not there")
-            })
-            .mut_arg("strict", |option| option.help("Exit with 1 where a score is undefined or has no counterpart"))
+            .mut_arg("out", |option| option.help("Run folder for `probity report`, created if missing"))
+            .mut_arg("strict", |option| option.help("Exit with 1 if a score is undefined or has no counterpart"))
     }
 }
 

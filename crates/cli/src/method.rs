@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{ArgMatches, FromArgMatches};
 use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
-use probity_session::{Context, Plan, Stage, UserConfig, stage_options, was_interrupted};
+use probity_session::{Context, Plan, Stage, StageEnd, StageOutcome, UserConfig, stage_options, was_interrupted};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
@@ -69,11 +69,18 @@ pub(crate) fn run_plan(
             // its folders.
             let out = stage.run.output.out.as_ref().filter(|_| plan.recipe.is_none());
             let out = out.map(|out| format!("--out {} ", out.display())).unwrap_or_default();
-            terminal.reporter().say(&format!("the same command with {out}--resume goes on from here"));
+            terminal.reporter().say(&format!("run the same command with {out}--resume to continue"));
         }
     })?;
     if plan.recipe.is_some() {
         conclude(&ends)?;
+    } else if let [StageEnd { stage, ended: StageOutcome::Finished(_) }] = &ends[..]
+        && let Some(out) = &stage.run.output.out
+    {
+        let out = out.display();
+        terminal
+            .reporter()
+            .say(&format!("all tables: probity show {out} --all; as a page: probity report {out} --html report.html"));
     }
     if let Some(report) = report {
         report.report(&ends, &terminal.reporter())?;

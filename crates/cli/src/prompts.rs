@@ -20,49 +20,49 @@ use crate::terminal::{print, wrapped};
 pub(crate) const LONG_ABOUT: &str = "\
 List, show and export the prompts that ship with probity
 
-A prompt is a Jinja template. Its slots are settings (noun, attribute …), which come from the command line, or data \
-(context, candidates …), which come from the samples. Each has the name of its method and its own: judge/pairwise. The \
-hash is in the signature of every score.
+A prompt is a Jinja template. Its slots are settings (noun, attribute …) from the command line, or data (context, \
+candidates …) from the samples. Its id is the name of its method and its own, such as judge/pairwise. Its hash is part of \
+the signature of every score.
 
-To make one your own, export it, change the copy, and give its path in the place of the name: --template \
-my/judge/pairwise.j2. Lines of data that read like lines of a prompt are quoted whichever prompt it is.";
+To use your own prompt, export one, edit the copy and pass its path instead of the name: --template \
+my/judge/pairwise.j2. Lines of data that look like lines of a prompt are quoted in every prompt.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptsCommand {
     /// List all prompts with their slots and hashes
     List(PromptListArgs),
-    /// Print a prompt as it is
+    /// Print a prompt
     Show(PromptShowArgs),
-    /// Write all prompts into a folder, one for each method
+    /// Write all prompts into a folder, one subfolder per method
     Export(ExportArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PromptListArgs {
-    /// Of this method alone
+    /// Only prompts of this method
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PromptShowArgs {
-    /// The prompt's name: METHOD/NAME from `probity prompts list`
+    /// Name from `probity prompts list`: METHOD/NAME
     #[arg(value_name = "NAME")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// The folder; made where it is not there
+    /// Target folder, created if missing
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Of this method alone
+    /// Only prompts of this method
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
 }
@@ -158,14 +158,14 @@ fn known(name: &str) -> miette::Result<Shipped> {
 /// Why a prompt cannot be shown or written.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum PromptError {
-    #[error("`{name}` is no {what}{near}\n  there are: {known}")]
+    #[error("unknown {what} `{name}`{near}\n  known: {known}")]
     #[diagnostic(help("probity prompts list"))]
     Unknown { what: &'static str, name: String, near: String, known: String },
     #[error("several methods have a prompt `{name}`: {ids}")]
     #[diagnostic(help("probity prompts show {first}"))]
     Several { name: String, ids: String, first: String },
-    #[error("{} is there already", path.display())]
-    #[diagnostic(help("choose another folder, or replace what is there with --overwrite"))]
+    #[error("{} already exists", path.display())]
+    #[diagnostic(help("choose another folder, or replace existing files with --overwrite"))]
     InTheWay { path: PathBuf },
 }
 
@@ -195,7 +195,7 @@ impl ExportArgs {
             print(&path.display().to_string())?;
         }
         let reporter = Reporter::new(global);
-        reporter.say("change a copy and give its path in the place of the prompt's name, such as --template FILE");
+        reporter.say("edit a copy and pass its path instead of the prompt's name, such as --template FILE");
         Ok(())
     }
 }

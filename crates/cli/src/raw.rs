@@ -34,29 +34,33 @@ use crate::progress::Reporter;
 pub(crate) struct RawArgs {
     #[command(flatten)]
     model: Typed<ModelOptions>,
-    /// The requests, or - for standard input
+    /// Requests as JSON lines, or - for stdin
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Answer only the first N good requests
+    /// Answer only the first N valid requests
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Write answers here instead of to standard output
+    /// Write answers to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace that file where it exists
+    /// Replace the file of --out if it exists
     #[arg(long)]
     overwrite: bool,
-    /// Take answers that are kept in this folder, and keep new ones there too: what was interrupted is not asked again
+    /// Folder of cached answers to reuse and extend
+    ///
+    /// An interrupted command does not repeat what it has answered.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
-    /// memory and time. Texts to be written count at their limits, without what is guessed in vain
+    /// Print what the command would cost; query and write nothing
+    ///
+    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time.
+    /// Generated texts count with their maximum length, without rejected drafts.
     #[arg(long)]
     dry_run: bool,
-    /// Write a JSON description of the model, the arguments and the cost here
+    /// Write model, arguments and cost to this file as JSON
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Exit with 1 where a request has no answer (too long, not finite)
+    /// Exit with 1 if a request has no answer (too long, not finite)
     #[arg(long)]
     strict: bool,
 }

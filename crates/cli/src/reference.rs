@@ -12,7 +12,7 @@ use crate::exit::Completed;
 /// Options of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -20,7 +20,9 @@ pub(crate) struct CompletionsArgs {
 /// Options of `man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write probity.1, probity-compare.1 … into this folder instead of printing the first
+    /// Write probity.1, probity-compare.1 … into this folder
+    ///
+    /// Without it, only the first page is printed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -8,18 +8,18 @@ use probity_session::{ByteSize, ModelOptions};
 use crate::options::Typed;
 
 pub(crate) const LONG_ABOUT: &str = "\
-Answer over HTTP with one model: OpenAI's endpoints for texts and chats, and exact probabilities.
+Serve one model over HTTP: OpenAI's endpoints for texts and chats, and exact probabilities.
 
-  POST /v1/completions        texts, with log-probabilities of the prompt's tokens too (echo)
-  POST /v1/chat/completions   answers to chats, also as a JSON schema allows
+  POST /v1/completions        texts, optionally with log-probabilities of the prompt's tokens (echo)
+  POST /v1/chat/completions   answers to chats, optionally constrained by a JSON schema
   POST /v1/score              exact probabilities of labels and continuations, with their mass
   GET  /v1/models, /health, /openapi.json
 
-Fields that are not honoured are refused by name. What is asked at the same time runs together and shares its beginnings; \
-an answer has the bits that it has alone.
+Unsupported fields are rejected by name. Concurrent requests run together and share prefixes; each answer is bit-identical \
+to the answer of the request alone.
 
-The first line of standard output is the address. Only this machine is answered, unless --host says otherwise, which \
-needs a token. Ctrl-C ends the server when what was asked is answered.";
+The first line of standard output is the address. The server listens only on this machine, unless --host sets another \
+address, which requires a token. Ctrl-C stops the server after pending requests are answered.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Example:
@@ -32,32 +32,35 @@ Example:
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: Typed<ModelOptions>,
-    /// The address to listen on; any but this machine's own (127.0.0.1 or `::1`) needs a token
+    /// Address to listen on
+    ///
+    /// Any address but 127.0.0.1 and `::1` needs a token.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = address)]
     host: std::net::IpAddr,
-    /// The port; 0 takes any that is free
+    /// Port; 0 picks a free one
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// Answer only those who send `Authorization: Bearer` with the token in this file; the variable
-    /// `PROBITY_TOKEN` says it too
+    /// File with the token that requests must send
+    ///
+    /// Requests send it as `Authorization: Bearer`. The variable `PROBITY_TOKEN` also sets the token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What requests call the model [default: the model's own name]
+    /// Model id in requests [default: the model's own name]
     #[arg(long, value_name = "ID")]
     name: Option<String>,
-    /// Bytes of a request, at most
+    /// Maximum size of a request
     #[arg(long, value_name = "SIZE", default_value = "8MB")]
     max_body: ByteSize,
-    /// Tokens of a text, at most
+    /// Maximum number of tokens of a text
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
-    /// The longest that a request may take
+    /// Maximum duration of a request
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
-    /// Connections at once, at most
+    /// Maximum number of simultaneous connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_connections: u32,
-    /// Questions and texts that may wait for the model, at most
+    /// Maximum number of queries and texts waiting for the model
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     max_waiting: u32,
 }
@@ -78,8 +81,8 @@ mod refused {
     use crate::global::Global;
 
     #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-    #[error("this build of probity has no network code and cannot serve")]
-    #[diagnostic(help("ask with `probity logprobs` and `probity generate`, or build with the default features"))]
+    #[error("this build has no network code and cannot serve")]
+    #[diagnostic(help("use `probity logprobs` and `probity generate`, or build with the default features"))]
     struct NoNetwork;
 
     impl ServeArgs {
@@ -114,18 +117,19 @@ mod served {
     /// Why a server is not begun.
     #[derive(Debug, thiserror::Error, miette::Diagnostic)]
     enum NotServed {
-        #[error("{from} holds no token")]
+        #[error("{from} does not hold a valid token")]
         Token {
             from: String,
             #[source]
             #[diagnostic_source]
             source: TokenError,
         },
-        #[error("a server computes on one copy of the model, not on {devices}")]
-        #[diagnostic(help("--device {}; a server on another --port for each other one", devices.one_copy()))]
+        #[error("a server uses one copy of the model, not {devices}")]
+        #[diagnostic(help("use --device {}, and start another server on another --port for each other \
+                           copy", devices.one_copy()))]
         Devices { devices: DeviceList },
-        #[error("`{model}` reads prompts with an encoder, and is not served")]
-        #[diagnostic(help("ask it with `probity logprobs` and `probity generate`"))]
+        #[error("`{model}` is an encoder-decoder model, which cannot be served")]
+        #[diagnostic(help("use `probity logprobs` and `probity generate`"))]
         Encoder { model: String },
     }
 
@@ -147,7 +151,7 @@ mod served {
             let address = server.address().map_err(ServeError::Start)?;
             print(&format!("http://{address}"))?;
             std::io::Write::flush(&mut std::io::stdout()).map_err(OutputError::from)?;
-            terminal.reporter().say(&format!("serving {}; Ctrl-C ends it", self.id()));
+            terminal.reporter().say(&format!("serving {}; press Ctrl-C to stop", self.id()));
             // Pools of models that one run shares are none of a server's business: it keeps the one.
             drop(context.models);
             let model = Arc::into_inner(model).expect("the pool is gone, and nothing else was given the model");

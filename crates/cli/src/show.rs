@@ -13,6 +13,7 @@ use probity_lm::{
     PooledState, Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, TokensAnswer, nearest,
 };
 use probity_options::name;
+use probity_report::{Options, ReportedRun, RunReport};
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::{Checkpoint, DeviceList, LoadOptions, Model};
@@ -21,7 +22,7 @@ use serde_json::Value;
 
 use crate::error::JsonError;
 use crate::exit::Completed;
-use crate::terminal::{counted, print, table, visible, visible_line};
+use crate::terminal::{counted, print, table, table_text, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the \
@@ -49,9 +50,12 @@ pub(crate) struct RunShowArgs {
     /// Where the run's model is now, if not where it was
     #[arg(long, value_name = "NAME|PATH")]
     model: Option<String>,
-    /// Load the model, ask again, and compare the bits
+    /// Load the model, query it again, and compare the bits
     #[arg(long, requires = "id")]
     recompute: bool,
+    /// Print the verdict and all tables of the run, its cost and its signature
+    #[arg(long, conflicts_with_all = ["id", "model"])]
+    all: bool,
 }
 
 /// The answers of a run; an error that says what to do where there are none.
@@ -74,6 +78,9 @@ pub(crate) fn open_answers(run: &Path) -> miette::Result<(Manifest, Answers)> {
 
 impl RunShowArgs {
     pub(crate) fn run(self) -> miette::Result<Completed> {
+        if self.all {
+            return self.tables();
+        }
         let (manifest, answers) = open_answers(&self.run)?;
         let samples = samples(&self.run)?;
         let Some(id) = &self.id else { return list(&answers, &samples) };
@@ -89,6 +96,16 @@ impl RunShowArgs {
             [first, ..] => print(&format!("{}\n\n{}", questions(&asked), self.question(first, &manifest)?))?,
         }
         if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Completed::Success) }
+    }
+
+    /// All tables of the run.
+    fn tables(&self) -> miette::Result<Completed> {
+        let run = ReportedRun::open(&self.run)?;
+        let signature = run.signature().map(visible_line);
+        let report = RunReport::new(vec![run], Options::default())?;
+        report.tables().try_for_each(|table| print(&table_text(table)))?;
+        signature.iter().try_for_each(|line| print(line))?;
+        Ok(Completed::Success)
     }
 
     /// The prompt as the model saw it, and the answer.

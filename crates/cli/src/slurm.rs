@@ -13,44 +13,43 @@ use crate::output::write_text;
 use crate::terminal::{counted, print, quoted, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Write the scripts by which Slurm does a recipe in parts: an array of tasks, and a job that merges what they leave.
+Write Slurm scripts that run a recipe in parts: an array of tasks, and a job that merges their results.
 
 Each task does its part of every run that judges samples of its own (`probity run RECIPE --shard I/N --resume`), with \
-one model in memory at a time. A task that was killed or preempted is put back into the queue, at most five times, and \
-goes on where it was. The second job waits for all tasks, merges the parts of each run into the folder that the recipe \
-names, and does the rest of the recipe (`meta`, the report). Everything is checked first, as `probity recipe check` does.
+one model in memory at a time. A killed or preempted task is requeued, at most five times, and continues where it \
+stopped. The second job waits for all tasks, merges the parts of each run into the folder that the recipe names, and does \
+the rest of the recipe (`meta`, the report). Everything is checked first, as by `probity recipe check`.
 
-Binary, recipe, data and models must be where every node sees them, under the same paths. Nothing goes over the network \
-but what Slurm does.";
+Binary, recipe, data and models must be visible to every node under the same paths. Only Slurm itself uses the network.";
 
 /// Options of `slurm`.
 #[derive(Debug, Args)]
 pub(crate) struct SlurmArgs {
-    /// The recipe
+    /// Recipe file (TOML)
     #[arg(value_name = "RECIPE")]
     pub(crate) recipe: PathBuf,
-    /// In how many parts
+    /// Number of parts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     shards: u32,
-    /// The folder for the scripts and the tasks' logs; made where it is not there
+    /// Folder for scripts and logs, created if missing
     #[arg(long, value_name = "DIR", default_value = "slurm")]
     dir: PathBuf,
-    /// The partition
+    /// Slurm partition
     #[arg(long, value_name = "NAME", value_parser = word)]
     partition: Option<String>,
-    /// The account
+    /// Slurm account
     #[arg(long, value_name = "NAME", value_parser = word)]
     account: Option<String>,
-    /// The longest that a task may take, such as 04:00:00
+    /// Time limit of a task, such as 04:00:00
     #[arg(long, value_name = "TIME", value_parser = time)]
     time: Option<String>,
-    /// The memory of a task, such as 16G
+    /// Memory of a task, such as 16G
     #[arg(long, value_name = "SIZE", value_parser = size)]
     mem: Option<String>,
-    /// The graphics processors of a task, such as 1
+    /// GPUs of a task, such as 1
     #[arg(long, value_name = "GPUS", value_parser = word)]
     gpus: Option<String>,
-    /// The processors of a task
+    /// CPUs of a task
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     cpus: u32,
     /// Submit both jobs
@@ -94,7 +93,7 @@ fn binary(called: &OsStr) -> miette::Result<PathBuf> {
     if called.is_absolute() && called.is_file() {
         return Ok(called);
     }
-    Ok(std::env::current_exe().map_err(FileError::of("the binary's place could not be told"))?)
+    Ok(std::env::current_exe().map_err(FileError::of("cannot determine the path of the binary"))?)
 }
 
 /// A recipe that cannot be done in so many parts.
@@ -109,7 +108,7 @@ struct NoParts {
 /// What `sbatch` said in the place of a job's number.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("sbatch {} failed: {said}", script.display())]
-#[diagnostic(help("the scripts are there all the same, and can be submitted by hand"))]
+#[diagnostic(help("submit the scripts by hand; they were written"))]
 struct NotSubmitted {
     script: PathBuf,
     said: String,
@@ -132,23 +131,25 @@ impl SlurmArgs {
         for ready in plan.check()? {
             if ready.samples.is_empty() {
                 let why = format!("run `{}` has no samples", ready.stage.name());
-                return Err(NoParts { why, hint: "give it samples" }.into());
+                return Err(NoParts { why, hint: "add samples to its data" }.into());
             }
         }
-        let here = std::env::current_dir().map_err(FileError::of("the folder could not be told"))?;
+        let here = std::env::current_dir().map_err(FileError::of("cannot determine the working folder"))?;
         let binary = binary(called)?;
         for (what, path) in [("the working folder", &here), ("--dir", &self.dir)] {
             let shown = path.display().to_string();
             // They stand in lines that the shell and Slurm read each in its own way, and neither is told to leave them.
             if shown.chars().any(|c| c.is_control() || "\"\\%$`".contains(c)) {
-                let why = format!("{what} is called {}, which cannot stand in a script of Slurm", shown.escape_debug());
-                return Err(
-                    NoParts { why, hint: "take a folder without \", \\, %, $, ` and line breaks in its name" }.into()
-                );
+                let why = format!("{what} is {}, which cannot be used in a Slurm script", shown.escape_debug());
+                return Err(NoParts {
+                    why,
+                    hint: "choose a folder without \", \\, %, $, ` and line breaks in its name",
+                }
+                .into());
             }
         }
-        let dir = std::path::absolute(&self.dir).map_err(FileError::of("the folder could not be told"))?;
-        std::fs::create_dir_all(&dir).map_err(FileError::of(format!("{} could not be made", dir.display())))?;
+        let dir = std::path::absolute(&self.dir).map_err(FileError::of("cannot determine the working folder"))?;
+        std::fs::create_dir_all(&dir).map_err(FileError::of(format!("cannot create {}", dir.display())))?;
         let (parts, merge) = (dir.join("parts.sbatch"), dir.join("merge.sbatch"));
         write_text(&parts, &self.parts(&here, &binary, &dir))?;
         write_text(&merge, &self.merge(&here, &binary, &dir, &merged))?;
@@ -160,7 +161,7 @@ impl SlurmArgs {
                 shown(&merge)
             );
             print(&format!(
-                "{what}: the scripts are in {}; submit them by\n\n{by}",
+                "{what}: the scripts are in {}; submit them with\n\n{by}",
                 visible_line(&dir.display().to_string())
             ))?;
             return Ok(Completed::Success);
@@ -196,7 +197,7 @@ impl SlurmArgs {
             "{head}\
              srun {binary} run {recipe} --shard \"$SLURM_ARRAY_TASK_ID/{of}\" --resume --progress lines\n\
              status=$?\n\
-             # Ended by a signal, or asked to end: what was answered is kept, and the task goes on from there.\n\
+             # Ended by a signal: finished work is kept, and the task continues from there.\n\
              if [ \"$status\" -ge 128 ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt 5 ]; then\n    \
              scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\" && exit 0\n\
              fi\n\
@@ -235,7 +236,7 @@ fn submit(script: &Path, after: Option<&str>) -> miette::Result<String> {
     let mut command = Command::new("sbatch");
     command.arg("--parsable").args(after.map(|id| format!("--dependency=afterok:{id}"))).arg(script);
     let output = command.stdin(Stdio::null()).output().map_err(|error| {
-        FileError::of("sbatch could not be started")(error).with_hint("submit the scripts where Slurm is installed")
+        FileError::of("cannot start sbatch")(error).with_hint("submit the scripts where Slurm is installed")
     })?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() {

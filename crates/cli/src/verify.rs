@@ -11,20 +11,19 @@ use crate::method::without;
 use crate::terminal::{print, quoted, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and \
-SHA-256, and the answers row by row and all together.
+Check that a run folder is unchanged: the manifest by its seal, the files that it lists by length and SHA-256, and the \
+answers row by row and all together.
 
-Of a run that is neither finished nor ended after a stage there are answers to check, and tables of stages that it \
-has done: its other files follow from them. A folder of shared answers (--cache) is checked too. Everything that is \
-wrong is named, and the exit code is 1; it is 2 where a folder is no run. What is damaged is mended by the command of \
-that run with --resume, which is printed: answers that fail their check are asked again, and all other files are \
-written anew. Where the manifest is lost, or the database cannot be opened, a new folder is needed; answers that can \
-be read are taken over with --cache and the old one.";
+An unfinished run that did not stop after a stage has only answers and the tables of finished stages to check; its other \
+files follow from them. Folders of cached answers (--cache) are checked too. All problems are listed. The exit code is 1 \
+if there are any, and 2 if a folder is not a run. The printed command with --resume repairs a run: it recomputes damaged \
+answers and rewrites all other files. If the manifest is lost or the database cannot be opened, use a new folder and \
+pass the old one with --cache to reuse the answers that can be read.";
 
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct RunCheckArgs {
-    /// Folders of runs, or of shared answers
+    /// Run folders, or folders of cached answers
     #[arg(required = true)]
     folder: Vec<PathBuf>,
 }
@@ -40,12 +39,16 @@ impl RunCheckArgs {
                 Ok(checked) if completed == Completed::Success && !checked.wrong.is_empty() => Completed::Differs,
                 Ok(_) => completed,
             };
-            let CheckedRun { said, wrong } =
-                checked.unwrap_or_else(|error| CheckedRun { said: "no run".to_owned(), wrong: vec![message(&error)] });
+            let CheckedRun { said, wrong } = checked.unwrap_or_else(|error| CheckedRun {
+                said: "not a \
+                                                                   run"
+                .to_owned(),
+                wrong: vec![message(&error)],
+            });
             let state = if wrong.is_empty() {
-                "as it was written".to_owned()
+                "unchanged".to_owned()
             } else {
-                format!("{} wrong", thousands(wrong.len() as u64))
+                format!("problems: {}", thousands(wrong.len() as u64))
             };
             print(&format!("{}: {state}; {said}", visible_line(&folder.display().to_string())))?;
             for one in &wrong {
@@ -55,11 +58,11 @@ impl RunCheckArgs {
             if let Some((run, command)) = run.and_then(|run| again(&run, folder).map(|command| (run, command))) {
                 // What may have been changed by intent is not written over.
                 let is_kept = run.status != RunStatus::Finished && !run.contents.is_empty();
-                let first = if is_kept { " once it is removed" } else { "" };
+                let first = if is_kept { " after removing it" } else { "" };
                 // A recipe says itself where its runs are, and this one may have been copied.
                 let place = if run.info.recipe.is_some() { " in the folder that its recipe names" } else { "" };
                 let command = visible_line(&command);
-                print(&format!("  hint: what is damaged is written again{place}{first} by: {command}"))?;
+                print(&format!("  hint: repair what is damaged{place}{first}: {command}"))?;
             }
         }
         Ok(completed)

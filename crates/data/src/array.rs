@@ -1,11 +1,10 @@
-//! A JSON array as JSON lines: each item on a line, so that a file of either form is read in the same way and in
-//! bounded memory.
+//! Converts a JSON array to JSON lines, one item per line, so that both forms share one reader and use bounded memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::error::RecordUnit;
 
-/// The reader, whose array, where it is one, is lines of its items; and how these are counted.
+/// Returns the reader and its record unit. If the input is a JSON array, the reader yields one line per item.
 pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, RecordUnit) {
     let start = reader.fill_buf().unwrap_or_default();
     if start.trim_ascii_start().starts_with(b"[") {
@@ -18,7 +17,7 @@ pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<d
     }
 }
 
-/// Whether a byte is inside of a text.
+/// Whether a byte lies inside a JSON string.
 #[derive(Clone, Copy, PartialEq)]
 enum Text {
     None,
@@ -27,41 +26,40 @@ enum Text {
     Escaped,
 }
 
-/// Where in the list a byte stands.
+/// Position of a byte in the array.
 #[derive(Clone, Copy, PartialEq)]
 enum ArrayPlace {
-    /// Before it, or behind its bracket.
+    /// Outside the array: before its opening bracket or after its closing one.
     Before,
-    /// In an item, or behind one.
+    /// Inside or after an item.
     Item,
-    /// Behind a comma.
+    /// After a comma.
     Comma,
-    /// Behind the list.
+    /// After the array.
     After,
 }
 
 struct ArrayItems<R> {
     reader: R,
-    /// Brackets that are open; the array's own is the first.
+    /// Number of open brackets, including the array's own.
     depth: usize,
     text: Text,
     place: ArrayPlace,
 }
 
 impl<R: BufRead> ArrayItems<R> {
-    /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of
-    /// them.
+    /// Checks the structure of the array. The items alone would not show that the file ends between two of them.
     fn check(&mut self, byte: u8) -> io::Result<()> {
-        // White space parts nothing here: how an item is laid out is left to the reader of JSON.
+        // White space does not affect the structure; the JSON parser handles it.
         if byte.is_ascii_whitespace() {
             return Ok(());
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         match (self.place, byte, self.depth) {
-            // Whoever appends rows to a JSON array by hand leaves such a file: they stand behind its bracket.
-            (ArrayPlace::After, ..) => return wrong("something stands behind the list that the file is"),
+            // Appending rows to a JSON array by hand leaves them after the closing bracket.
+            (ArrayPlace::After, ..) => return wrong("unexpected content after the JSON array"),
             (ArrayPlace::Comma | ArrayPlace::Before, b',', 1) | (ArrayPlace::Comma, b']', 1) => {
-                return wrong("the list has a comma with no item beside it");
+                return wrong("the JSON array has a comma without an item");
             }
             (ArrayPlace::Before, b'[', 0) => {}
             (ArrayPlace::Item, b',', 1) if self.text == Text::None => self.place = ArrayPlace::Comma,
@@ -71,8 +69,8 @@ impl<R: BufRead> ArrayItems<R> {
         Ok(())
     }
 
-    /// What stands for a byte: the array's own brackets and commas become ends of lines, and what breaks a line inside
-    /// an item a space.
+    /// Converts one byte: the array's own brackets and commas become line ends, line breaks inside an item become
+    /// spaces.
     fn turned(&mut self, byte: u8) -> u8 {
         match (self.text, byte) {
             (Text::Inside, b'\\') => self.text = Text::Escaped,
@@ -92,8 +90,7 @@ impl<R: BufRead> ArrayItems<R> {
                 }
             }
             (Text::None, b',') if self.depth == 1 => return b'\n',
-            // An array that was printed prettily breaks its lines within an item. Inside a text a raw break stays: it
-            // is not JSON, and the reader says so.
+            // Pretty-printed items contain line breaks. A raw line break in a string stays: the JSON parser rejects it.
             (Text::None, b'\n' | b'\r') => return b' ',
             (Text::Inside | Text::None, _) => {}
         }
@@ -107,13 +104,17 @@ impl<R: BufRead> Read for ArrayItems<R> {
         let count = available.len().min(out.len());
         out[..count].copy_from_slice(&available[..count]);
         self.reader.consume(count);
-        // Whole items of a file that was cut off are good lines, so only the missing bracket tells.
+        // A truncated file may end after a whole item, so only the missing bracket shows it.
         if count == 0 && !out.is_empty() && self.place != ArrayPlace::After {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the list has no end: the file was cut off"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the JSON array is not closed: the file is \
+                                                                     truncated",
+            ));
         }
         for byte in &mut out[..count] {
             self.check(*byte)?;
-            // After the check, which needs the depth as it was before this byte.
+            // After the check, which needs the depth from before this byte.
             *byte = self.turned(*byte);
         }
         Ok(count)

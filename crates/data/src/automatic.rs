@@ -1,4 +1,4 @@
-//! Which columns are which fields by their own names, beside what the user maps.
+//! Maps columns to fields by their names, in addition to the user's mapping.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,13 @@ use crate::mapping::{Field, MapEntry, Mapping};
 use crate::preferences;
 
 impl Mapping {
-    /// This mapping, with the columns whose own names are fields (`id`, `context`, `candidate…`, `reference…`, `score.…`,
-    /// `instruction`, `text.…`, `preference`, or `prompt`, `chosen`, `rejected` with references, texts and scores) for the fields that it does not map. A
-    /// column that it maps to another field keeps that field.
+    /// Adds columns named after fields (`id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`,
+    /// `text.…`, `preference`) for the fields that this mapping omits. For preference data the columns are `prompt`,
+    /// `chosen` and `rejected`, plus references, texts and scores. A column mapped by the user keeps its field.
     ///
     /// # Errors
-    /// The columns have `chosen` and `rejected` without the prompt. `chosen_is_a_conversation` tells that the prompt is
-    /// part of them.
+    /// The columns include `chosen` and `rejected` but no prompt. With `chosen_is_a_conversation` the prompt is in the
+    /// conversations.
     pub(crate) fn completed(&self, columns: &[String], chosen_is_a_conversation: bool) -> Result<Self, UnfitMapping> {
         let known = names(columns);
         let paths: Vec<ColumnPath> = self.columns().map(|entry| ColumnPath::new(&entry.column)).collect();
@@ -28,20 +28,20 @@ impl Mapping {
         Ok(Self { entries: free.chain(self.entries.iter().cloned()).collect() })
     }
 
-    /// The columns that the user maps.
+    /// The columns mapped by the user.
     fn columns(&self) -> impl Iterator<Item = &MapEntry> {
         self.entries.iter().filter(|entry| !entry.constant && !matches!(entry.field, Field::PreferenceValue(_)))
     }
 
-    /// The mapping of preferences as they are published for training, where the columns have that form and the user
-    /// maps neither candidates nor a preference.
+    /// The mapping for preference training data, if the columns have that form and the user maps neither candidates nor
+    /// a preference.
     fn pairs(&self, columns: &[String], chosen_is_a_conversation: bool) -> Result<Option<Self>, UnfitMapping> {
         let has = |name: &str| columns.iter().any(|column| column == name);
         let maps = |is: fn(&Field) -> bool| self.entries.iter().any(|entry| is(&entry.field));
         let is_answer = |field: &Field| {
             matches!(field, Field::Candidate(_) | Field::CandidateId | Field::Preference | Field::PreferenceValue(_))
         };
-        // Our own form comes first, whatever other columns there are.
+        // The native form takes precedence over preference columns.
         if !has("chosen") || !has("rejected") || has("candidates") || maps(is_answer) {
             return Ok(None);
         }
@@ -53,9 +53,10 @@ impl Mapping {
         Ok(Some(Self { entries }))
     }
 
-    /// The columns with our own names.
+    /// The mapping of columns that are named after fields.
     fn of_columns(columns: &[String]) -> Self {
-        // Of two spellings of one field the first is taken. Only tested for membership, so its order does not matter.
+        // The first of two spellings of one field is used. The set is only tested for membership, so its order does not
+        // matter.
         let mut seen = HashSet::new();
         let fields = columns.iter().filter_map(|column| Some((own_field(column)?, column)));
         let first = fields.filter(|(field, _)| field.takes_several() || seen.insert(field.to_string()));
@@ -66,36 +67,36 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Whether no column is named: there are only values, such as `context:=`, or nothing.
+    /// Whether the mapping names no column: it is empty or has only values, such as `context:=`.
     pub(crate) fn names_no_column(&self) -> bool {
         self.entries.iter().all(|entry| entry.constant)
     }
 }
 
 impl MapEntry {
-    /// Whether this entry of the user leaves no room for an automatic one.
+    /// Whether this entry of the user overrides an automatic one.
     fn covers(&self, automatic: &Self) -> bool {
         let are_candidates = |entry: &Self| matches!(entry.field, Field::Candidate(_));
         self.field == automatic.field || are_candidates(self) && are_candidates(automatic)
     }
 }
 
-/// Beginnings of columns' names that are fields.
+/// Prefixes of column names that are field names.
 const STEMS: [&str; 8] = ["id", "context", "instruction", "text.", "candidate", "reference", "score.", "preference"];
 
-/// Whether a column's own name is a field.
+/// Whether a column name is a field name.
 pub(crate) fn is_own_name(column: &str) -> bool {
     own_field(column).is_some()
 }
 
-/// The field that a column is by its own name.
+/// The field that a column name denotes.
 fn own_field(column: &str) -> Option<Field> {
     let numbered = |stem: &str| {
         let rest = column.strip_prefix(stem)?;
-        // `candidate_1` and `reference 2` are meant; `candidates_source` is some other column.
+        // Accepts `candidate_1` and `reference 2`, but not `candidates_source`.
         rest.starts_with(|c: char| c.is_ascii_digit() || "_- .".contains(c)).then_some(())
     };
-    // A name is tried in each row, and a field that is none costs a search for the nearest.
+    // Cheap filter: names are tried in each row, and a name that is no field triggers a search for the nearest one.
     if !STEMS.iter().any(|stem| column.starts_with(stem)) {
         return None;
     }
@@ -104,7 +105,7 @@ fn own_field(column: &str) -> Option<Field> {
         "candidates" => Some(Field::Candidate(None)),
         "references" => Some(Field::Reference),
         _ => match column.parse() {
-            // A column says what was preferred, never what a value of another column means.
+            // A column holds a preference, never the meaning of another column's value.
             Ok(Field::PreferenceValue(_)) => None,
             Ok(field) => Some(field),
             Err(_) if numbered("candidate").is_some() => Some(Field::Candidate(None)),
@@ -148,7 +149,7 @@ mod tests {
         let map = ["context=article", "candidate=a"];
         let expected = ["id=id", "preference=preference", "reference=reference", "score.a.fluency=score.a.fluency"];
         assert_eq!(completed(&map, &columns), [&expected[..], &map].concat());
-        // A column has one field: that of the user, at a path in it too.
+        // A column has one field: the user's, even if the user maps a path into the column.
         assert_eq!(
             completed(&["context=instruction", "candidate=a[0]"], &["a", "instruction", "context"]),
             ["context=instruction", "candidate=a[0]"]

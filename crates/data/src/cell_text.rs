@@ -1,4 +1,4 @@
-//! Texts from cells of a table.
+//! Texts from table cells.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use crate::conversation::conversation;
 use crate::line_error::{LineError, shown};
 use crate::values::kind;
 
-/// How many columns a message lists.
+/// Maximum number of columns listed in a message.
 const LISTED: usize = 40;
 
-/// Stands between texts that are joined: a blank line.
+/// Separator of joined texts: a blank line.
 const BETWEEN: &str = "\n\n";
 
-/// The text of a field: of one column, or of several, joined in their order. `None` if no column has a value.
+/// The text of a field, from one column or from several joined in order. `None` if no column has a value.
 pub(crate) fn joined(field: &str, columns: &[ColumnPath], row: &TableRow) -> Result<Option<SharedText>, LineError> {
     if let [only] = columns {
         return text(field, only, row);
@@ -26,7 +26,7 @@ pub(crate) fn joined(field: &str, columns: &[ColumnPath], row: &TableRow) -> Res
     Ok((!parts.is_empty()).then(|| parts.join(BETWEEN).into()))
 }
 
-/// The text in a column: a text, a conversation, or, with `COLUMN[]`, the joined texts of a list.
+/// The text in a column: a string, a conversation, or the joined texts of a list (`COLUMN[]`).
 pub(crate) fn text(field: &str, column: &ColumnPath, row: &TableRow) -> Result<Option<SharedText>, LineError> {
     if let Some(text) = column.shared_text(row) {
         return Ok(Some(text.clone()));
@@ -47,7 +47,7 @@ pub(crate) fn text(field: &str, column: &ColumnPath, row: &TableRow) -> Result<O
     }
 }
 
-/// Adds the texts of a list item, of lists in it too; an item that is none is returned.
+/// Collects the texts of a list item, including nested lists; returns an item that is no text.
 fn texts_of<'v>(item: &'v Value, texts: &mut Vec<&'v str>) -> Result<(), &'v Value> {
     match item {
         Value::Null => Ok(()),
@@ -60,10 +60,10 @@ fn texts_of<'v>(item: &'v Value, texts: &mut Vec<&'v str>) -> Result<(), &'v Val
     }
 }
 
-/// That a value, or an item of a list, is no text.
+/// Error for a value, or a list item, that is no text.
 pub(crate) fn not_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
-    let what = if column.is_each() { "an item is " } else { "" };
-    let error = cell(field, column, format!("{what}{}, not a text", kind(value)));
+    let what = if column.is_each() { "in an item: " } else { "" };
+    let error = cell(field, column, format!("{what}expected a string, found {}", kind(value)));
     let name = shown(&column.name);
     match (value, first_item(value)) {
         (Value::Object(keys), _) => {
@@ -85,7 +85,7 @@ pub(crate) fn not_text(field: &str, column: &ColumnPath, value: &Value) -> LineE
     }
 }
 
-/// The first item that is no list, at any depth.
+/// The first item that is not a list, at any depth.
 fn first_item(value: &Value) -> Option<&Value> {
     match value {
         Value::Array(items) => items.iter().find_map(first_item),
@@ -94,7 +94,7 @@ fn first_item(value: &Value) -> Option<&Value> {
     }
 }
 
-/// References: a text, a list of texts, or nothing.
+/// References: a text, a list of texts, or none.
 pub(crate) fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<SharedText>, LineError> {
     if let Some(text) = column.shared_text(row) {
         return Ok(vec![text.clone()].into_iter().filter(|text| !text.is_empty()).collect());
@@ -111,12 +111,12 @@ pub(crate) fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<Shar
     }
 }
 
-/// Something wrong in a column.
+/// Error for a value in a column.
 pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> LineError {
     LineError::cell(&column.name, field, why)
 }
 
-/// Names for a message.
+/// Formats names for a message.
 pub(crate) fn listed(names: &[String]) -> String {
     let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", shown(name))).collect();
     if names.len() > LISTED {

@@ -1,4 +1,4 @@
-//! A column or a place inside one.
+//! Columns and paths into their values.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,40 +9,40 @@ use serde_json::{Map, Value};
 
 use crate::SharedText;
 
-/// A row of a table: values by column.
+/// A table row: values by column.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct TableRow {
     values: Map<String, Value>,
-    /// Texts that lie in memory of others, and become samples' texts without a copy.
+    /// Texts borrowed from foreign memory, which become sample texts without a copy.
     #[serde(skip)]
     texts: Vec<(Arc<str>, SharedText)>,
 }
 
 impl TableRow {
-    /// With these values.
+    /// A row with these values.
     pub fn new(values: Map<String, Value>) -> Self {
         Self { values, texts: Vec::new() }
     }
 
-    /// Adds a text that is not to be copied.
+    /// Adds a text without copying it.
     pub fn insert_text(&mut self, column: Arc<str>, text: SharedText) {
         self.texts.push((column, text));
     }
 
-    /// The same without nulls, which a table with columns has where a row says nothing.
+    /// Removes nulls, which tables with fixed columns use for missing values.
     #[must_use]
     pub(crate) fn without_nulls(mut self) -> Self {
         self.values.retain(|_, value| !value.is_null());
         self
     }
 
-    /// What it has besides texts in memory of others.
+    /// The values, without borrowed texts.
     pub(crate) fn values(&self) -> &Map<String, Value> {
         &self.values
     }
 
-    /// All of it as one object; texts are copied.
+    /// The row as one JSON object; copies borrowed texts.
     pub fn into_object(self) -> Value {
         let texts = self.texts.iter().map(|(name, text)| (name.to_string(), Value::String(text.to_string())));
         Value::Object(self.values.into_iter().chain(texts).collect())
@@ -63,36 +63,36 @@ impl FromIterator<(String, Value)> for TableRow {
     }
 }
 
-/// Names of columns, of which there may be very many. Asked for membership alone, so their order does not matter.
+/// Column names. Only tested for membership, so their order does not matter.
 pub(crate) type Names<'c> = HashSet<&'c str>;
 
-/// The names in these, for looking up.
+/// The names as a set.
 pub(crate) fn names(columns: &[String]) -> Names<'_> {
     columns.iter().map(String::as_str).collect()
 }
 
-/// The first name that was there before; what has no name may be there often.
+/// The first repeated name. Empty names may repeat.
 pub(crate) fn repeated(columns: &[String]) -> Option<&str> {
-    // Asked for membership alone, so its order does not matter.
+    // Only tested for membership, so its order does not matter.
     let mut seen = HashSet::with_capacity(columns.len());
     columns.iter().map(String::as_str).find(|name| !name.is_empty() && !seen.insert(*name))
 }
 
-/// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`,
-/// `responses[].text`).
+/// Location of a value in a row: a column name, or a path such as `input.text`, `turns[0].content` or
+/// `responses[].text`.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnPath {
-    /// As it was written.
+    /// The path as written by the user.
     pub(crate) name: String,
     steps: Vec<Step>,
-    /// The value of every row.
+    /// The same value for every row.
     constant: Option<Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Key(String),
-    /// From the beginning, or, below 0, from the end.
+    /// Index from the start, or from the end if negative.
     Index(isize),
     /// Each item of a list.
     Each,
@@ -103,7 +103,7 @@ impl ColumnPath {
         Self { name: name.to_owned(), steps: steps(name), constant: None }
     }
 
-    /// No column but a value.
+    /// A constant value instead of a column.
     pub(crate) fn constant(value: &str) -> Self {
         Self { name: value.to_owned(), steps: Vec::new(), constant: Some(Value::String(value.to_owned())) }
     }
@@ -112,9 +112,9 @@ impl ColumnPath {
         self.constant.is_some()
     }
 
-    /// The column itself, of these.
+    /// The column that this path starts from, out of `columns`.
     pub(crate) fn root<'a>(&'a self, columns: &Names<'_>) -> Option<&'a str> {
-        // A column by its very name comes before a path: names such as `input.text` occur in flattened tables.
+        // An exact column name takes precedence over a path: flattened tables have names such as `input.text`.
         if self.constant.is_none() && columns.contains(self.name.as_str()) {
             return Some(&self.name);
         }
@@ -124,22 +124,22 @@ impl ColumnPath {
         }
     }
 
-    /// Whether it leads into a column's values.
+    /// Whether this is a path into a column's values.
     pub(crate) fn is_path(&self) -> bool {
         self.constant.is_none() && self.steps.len() > 1
     }
 
-    /// Whether it gives a list, item by item.
+    /// Whether the path selects each item of a list.
     pub(crate) fn is_each(&self) -> bool {
         self.steps.contains(&Step::Each)
     }
 
-    /// The column's text, where that is one in memory of others.
+    /// The borrowed text of the column, if it has one.
     pub(crate) fn shared_text<'a>(&self, row: &'a TableRow) -> Option<&'a SharedText> {
         if self.is_constant() { None } else { row.text(&self.name) }
     }
 
-    /// The value, where the row has one that is not null.
+    /// The value in the row, unless missing or null.
     pub(crate) fn value<'a>(&self, row: &'a TableRow) -> Option<Cow<'a, Value>> {
         if let Some(value) = &self.constant {
             return Some(Cow::Owned(value.clone()));
@@ -154,7 +154,7 @@ impl ColumnPath {
                 _ => None,
             },
         };
-        // A null and a missing key are the same: Parquet leaves nulls out, JSON writes them.
+        // A null equals a missing key: the Parquet reader omits nulls, JSON contains them.
         value.filter(|value| !value.is_null())
     }
 }
@@ -169,20 +169,21 @@ fn walk<'a>(value: &'a Value, steps: &[Step]) -> Option<Cow<'a, Value>> {
             walk(items.get(place)?, rest)
         }
         Some((Step::Each, rest)) => {
-            // An item without the key stays as a null, so that scores and names in a parallel list keep their places.
+            // A missing key in an item stays as a null, so that scores and names in a parallel list keep their
+            // positions.
             let item = |item| walk(item, rest).map_or(Value::Null, Cow::into_owned);
             Some(Cow::Owned(Value::Array(value.as_array()?.iter().map(item).collect())))
         }
     }
 }
 
-/// The steps of a path; a text that is none is one key.
+/// Parses the steps of a path; an invalid path becomes a single key.
 fn steps(path: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     for part in path.split('.') {
         let key = part.find('[').map_or(part, |bracket| &part[..bracket]);
         let mut rest = &part[key.len()..];
-        // What cannot be a path may still be a column's name (`a..b`, `[x`): then it is one key.
+        // An invalid path may still be a column name (`a..b`, `[x`), so it becomes one key.
         if key.is_empty() && (rest.is_empty() || steps.is_empty()) {
             return vec![Step::Key(path.to_owned())];
         }

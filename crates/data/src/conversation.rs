@@ -1,17 +1,17 @@
-//! Lists of chat messages as text.
+//! Converts lists of chat messages to text.
 
 use serde_json::Value;
 
 use crate::line_error::shown;
 use crate::values::kind;
 
-/// Messages as one text: the text of a single message, or of the last one if `last_alone`; otherwise every turn with its
-/// role. `None` if the value is no list of messages; an error if a message cannot be written as text.
+/// Messages as one text: the text of the only message, or of the last one if `last_alone`; otherwise each turn with its
+/// role. `None` if the value is no list of messages; an error if a message has no text form.
 pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<Result<String, String>> {
     let messages = messages(value)?;
     let first = if last_alone { messages.len() - 1 } else { 0 };
     let text = |index: usize| message_text(&messages[index]).map_err(|why| format!("message {}: {why}", index + 1));
-    // A single turn needs no role in front of it.
+    // A single turn needs no role prefix.
     if first == messages.len() - 1 {
         return Some(text(first));
     }
@@ -20,12 +20,12 @@ pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<Result<Str
     Some(turns.map(|turns| turns.join("\n\n")))
 }
 
-/// The role of the last message if that message is no answer.
+/// The role of the last message, if that message is not an answer.
 pub(crate) fn role_without_answer(value: &Value) -> Option<&str> {
     messages(value)?.last()?["role"].as_str().filter(|role| matches!(*role, "user" | "tool"))
 }
 
-/// The messages before the answer that a list of messages ends in.
+/// The messages before the final answer.
 pub(crate) fn before_the_answer(value: &Value) -> Option<Result<String, String>> {
     let (_, before) = messages(value)?.split_last()?;
     conversation(&Value::Array(before.to_vec()), false)
@@ -54,13 +54,13 @@ fn message_text(message: &Value) -> Result<String, String> {
 fn content_lines(content: &Value) -> Result<Vec<String>, String> {
     match content {
         Value::Null => Ok(Vec::new()),
-        // Assistants send an empty text beside their tool calls.
+        // Assistants send an empty text with their tool calls.
         Value::String(text) => Ok(vec![text.clone()]),
         Value::Array(parts) => {
             let lines = parts.iter().map(part_lines).collect::<Result<Vec<_>, _>>()?;
             Ok(lines.concat())
         }
-        other => Err(format!("its content is {}, not a text", kind(other))),
+        other => Err(format!("its content is {}, not text", kind(other))),
     }
 }
 

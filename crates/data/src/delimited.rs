@@ -1,4 +1,4 @@
-//! Tables of cells: CSV and TSV.
+//! CSV and TSV tables.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
@@ -9,11 +9,11 @@ use crate::column::{TableRow, names, repeated};
 use crate::line_error::{LineError, TO_UTF8};
 use crate::lines::MAX_LINE;
 
-/// Rows of a CSV or TSV file, one at a time, numbered by the line on which each begins.
+/// Rows of a CSV or TSV file, each numbered by its first line.
 ///
-/// Quotes are as in RFC 4180. What the parser would take silently is a problem here: a quote that is never closed, and
-/// text after a closing quote. A row with another number of cells than the head is a problem, and the rows after it are
-/// read. Never holds more than a row, and never more of it than the limit of a line.
+/// Quoting follows RFC 4180. An unclosed quote and text after a closing quote are errors here, although the parser
+/// accepts them. A row whose number of cells differs from the header is an error; later rows are still read. Holds at
+/// most one row in memory, up to the line limit.
 pub(crate) struct Delimited<R> {
     reader: csv::Reader<Quotes<R>>,
     columns: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Delimited<R> {
 }
 
 impl<R: BufRead> Delimited<R> {
-    /// Reads the head. `delimiter` is what stands between cells.
+    /// Reads the header. `delimiter` separates cells.
     pub(crate) fn new(reader: R, delimiter: u8) -> Result<Self, (usize, LineError)> {
         Self::with_limit(reader, delimiter, MAX_LINE)
     }
@@ -33,7 +33,7 @@ impl<R: BufRead> Delimited<R> {
         let mut table =
             Self { reader, columns: Vec::new(), wanted: Vec::new(), record: csv::StringRecord::new(), finished: false };
         match table.reader.headers() {
-            // Spaces after the delimiters of a head are common, and nobody types them in --map.
+            // Headers often have spaces after delimiters, which users do not type in --map.
             Ok(head) => table.columns = head.iter().map(|name| name.trim().to_owned()).collect(),
             Err(e) => {
                 let error = table.explain(&e);
@@ -53,12 +53,12 @@ impl<R: BufRead> Delimited<R> {
         Ok(table)
     }
 
-    /// The names in the first row, without white space around them.
+    /// The column names in the header, trimmed.
     pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Gives only these columns.
+    /// Restricts rows to these columns.
     pub(crate) fn want(&mut self, columns: &[String]) {
         let wanted = names(columns);
         self.wanted = self.columns.iter().map(|name| wanted.contains(name.as_str())).collect();
@@ -66,7 +66,7 @@ impl<R: BufRead> Delimited<R> {
 
     fn explain(&mut self, error: &csv::Error) -> LineError {
         match error.kind() {
-            // Our own watcher's error comes through the parser as an error of reading.
+            // The error of our own watcher arrives through the parser as a read error.
             csv::ErrorKind::Io(_) if self.reader.get_ref().is_too_long() => {
                 self.finished = true;
                 self.reader.get_ref().too_long()
@@ -86,8 +86,8 @@ impl<R: BufRead> Delimited<R> {
             }
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                 let cells = if *len == 1 { "cell" } else { "cells" };
-                let hint = "a cell that holds the delimiter or a line break stands between double quotes";
-                LineError::content("", format!("{len} {cells}, where the first line names {expected_len} columns"))
+                let hint = "put a cell that contains the delimiter or a line break in double quotes";
+                LineError::content("", format!("{len} {cells}, but the first line names {expected_len} columns"))
                     .with_hint(hint)
             }
             _ => LineError::Read(io::Error::other(error.to_string())),
@@ -104,14 +104,14 @@ impl<R: BufRead> Iterator for Delimited<R> {
         }
         let mut record = std::mem::take(&mut self.record);
         let read = self.reader.read_record(&mut record);
-        // The parser reads a buffer ahead, so the watcher has seen later rows begin by now: starts wait in a queue.
+        // The parser reads ahead, so the watcher has already seen later rows begin: starts wait in a queue.
         let start = self.reader.get_mut().starts.pop_front();
         // The input can fail before a row begins.
         let line = start.as_ref().map_or_else(|| self.reader.get_ref().line, |start| start.line);
         let quotes = start.and_then(|start| start.wrong);
         let item = match (read, quotes) {
             (Ok(false), _) => return None,
-            // Wrong quotes are also why the number of cells is wrong.
+            // Wrong quotes also explain a wrong number of cells.
             (Ok(true) | Err(_), Some(wrong)) => Err(wrong.told()),
             (Ok(true), None) => Ok(self.row(&record)),
             (Err(e), None) => Err(self.explain(&e)),
@@ -131,7 +131,7 @@ impl<R> Delimited<R> {
     }
 }
 
-/// Watches where rows begin, their quotes, and how long they become.
+/// Tracks where rows begin, their quotes and their length.
 struct Quotes<R> {
     inner: R,
     delimiter: u8,
@@ -140,11 +140,11 @@ struct Quotes<R> {
     line: usize,
     opened: usize,
     row_bytes: usize,
-    /// The rows that were read ahead and the one that is being read.
+    /// Rows read ahead, and the current one.
     starts: VecDeque<Start>,
 }
 
-/// The line on which a row begins, and what is wrong with its quotes.
+/// The first line of a row and its quoting error, if any.
 struct Start {
     line: usize,
     wrong: Option<WrongQuotes>,
@@ -152,19 +152,18 @@ struct Start {
 
 enum WrongQuotes {
     TextAfter,
-    /// The line of the opening quote.
+    /// With the line of the opening quote.
     NeverClosed(usize),
 }
 
 impl WrongQuotes {
     fn told(&self) -> LineError {
         let (why, hint) = match self {
-            Self::TextAfter => (
-                "there is text after a closing quote".to_owned(),
-                "write a quote inside a quoted cell as two: \"a 5\"\" nail\"",
-            ),
+            Self::TextAfter => {
+                ("text after a closing quote".to_owned(), "write a quote inside a quoted cell as two: \"a 5\"\" nail\"")
+            }
             Self::NeverClosed(line) => (
-                format!("the quote that is opened on line {line} is never closed"),
+                format!("the quote opened on line {line} is never closed"),
                 "close it, or write a quote inside a cell as two: \"\"",
             ),
         };
@@ -178,11 +177,11 @@ enum State {
     Between,
     /// At the start of a cell.
     Start,
-    /// In a cell without quotes.
+    /// In an unquoted cell.
     Bare,
     /// Between quotes.
     Quoted,
-    /// After a quote in a quoted cell: the cell's end, or half of a quote.
+    /// After a quote in a quoted cell: the end of the cell or the first half of an escaped quote.
     Quote,
 }
 
@@ -201,14 +200,14 @@ impl<R> Quotes<R> {
     }
 
     fn step(&mut self, byte: u8) {
-        // A line break inside quotes is text (RFC 4180). To take it for a row's end would number all later rows wrong.
+        // A line break inside quotes is text (RFC 4180). Treating it as a row end would misnumber all later rows.
         let ends_row = matches!(byte, b'\n' | b'\r') && self.state != State::Quoted;
         if self.state == State::Between && !ends_row {
             self.starts.push_back(Start { line: self.line, wrong: None });
             self.row_bytes = 0;
             self.state = State::Start;
         }
-        // Blank lines between rows are none's, however many there are.
+        // Blank lines between rows do not count.
         self.row_bytes += usize::from(self.state != State::Between);
         self.state = match (self.state, byte) {
             _ if ends_row => State::Between,
@@ -219,7 +218,7 @@ impl<R> Quotes<R> {
                 State::Quoted
             }
             (_, byte) if byte == self.delimiter => State::Start,
-            // The parser takes such a cell silently and glues both parts together.
+            // The parser would accept such a cell and concatenate both parts.
             (State::Quote, _) => {
                 self.wrong(WrongQuotes::TextAfter);
                 State::Bare
@@ -231,12 +230,12 @@ impl<R> Quotes<R> {
 
     fn wrong(&mut self, wrong: WrongQuotes) {
         if let Some(start) = self.starts.back_mut() {
-            // The first thing is told: what follows a misplaced quote is a consequence of it.
+            // Report only the first error: later ones follow from it.
             start.wrong.get_or_insert(wrong);
         }
     }
 
-    /// Where the quote was opened that is open.
+    /// The line of the quote that is still open.
     fn open_since(&self) -> Option<usize> {
         (self.state == State::Quoted).then_some(self.opened)
     }
@@ -248,8 +247,7 @@ impl<R> Quotes<R> {
     fn too_long(&self) -> LineError {
         match self.open_since() {
             Some(opened) => {
-                let why =
-                    format!("the quote that is opened on line {opened} is not closed within {} bytes", self.limit);
+                let why = format!("the quote opened on line {opened} is not closed within {} bytes", self.limit);
                 LineError::content("", why).with_hint("close it, or write a quote inside a cell as two: \"\"")
             }
             None => LineError::TooLong { limit: self.limit },
@@ -260,7 +258,7 @@ impl<R> Quotes<R> {
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        // The parser takes the end of the file for the closing quote, and all rows after the opening one for one cell.
+        // At the end of the file the parser would close the quote and return all remaining rows as one cell.
         if read == 0
             && let Some(opened) = self.open_since()
         {
@@ -268,7 +266,7 @@ impl<R: Read> Read for Quotes<R> {
         }
         for &byte in &buffer[..read] {
             self.step(byte);
-            // Stopped here and not in the parser, which would hold the row whole before anyone could look at it.
+            // Stop here: the parser would hold the whole row in memory before it could be checked.
             if self.is_too_long() {
                 return Err(io::Error::other("row too long"));
             }

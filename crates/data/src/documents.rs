@@ -1,5 +1,4 @@
-//! Documents: whole texts that something is asked about, from files of text, Markdown and JSON lines, and from folders of
-//! them.
+//! Reads documents from text, Markdown and JSON lines files, and from folders of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,24 +11,24 @@ use crate::line_error::{LineError, shown};
 use crate::open::{file_name, open, read_whole};
 use crate::{DataError, JsonLines, LineProblems};
 
-/// The longest file of text, unpacked: it is held in memory whole.
+/// Maximum unpacked size of a text file, which is held in memory.
 const LONGEST: u64 = 1 << 30;
 
-/// Endings of the names of files that a folder is looked through for.
+/// File name extensions that are read from a folder.
 const ENDINGS: [&str; 5] = ["txt", "md", "markdown", "text", "jsonl"];
 
 const EXAMPLE: &str = r#"{"id": "a1", "text": "…"}"#;
 
-/// A text with its name.
+/// A named text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
-    /// Names it; unique among those that were read together.
+    /// Unique among the documents read together.
     pub id: String,
     /// The text, not empty.
     pub text: String,
 }
 
-/// A row of JSON lines. A sample's context is a document too.
+/// A row of JSON lines. The context of a sample is a document too.
 #[derive(Deserialize)]
 struct DocumentRow {
     id: Option<String>,
@@ -37,14 +36,14 @@ struct DocumentRow {
     text: String,
 }
 
-/// The documents of files and folders, in the order given; of a folder in the order of their paths.
+/// Reads documents from files and folders, in the order of `paths` and, within a folder, of the paths of its files.
 ///
-/// A file whose name ends in `.jsonl` has a document in each line, with its `id` (else its number) and its `text` or
-/// `context`. Any other file is one document, called by its name. A folder is looked through for such files and files of
-/// text and Markdown, and so are the folders in it; what is hidden or has another name is passed over.
+/// Each line of a `.jsonl` file is a document, with its `id` (or line number) and its `text` or `context`. Any other
+/// file is one document, named after the file. Folders are searched recursively for text, Markdown and JSON lines
+/// files; hidden files and other extensions are skipped.
 ///
 /// # Errors
-/// A file that cannot be read, is empty or no text; a line that is wrong; a name that two documents have.
+/// A file is unreadable, empty or not text; a line is invalid; two documents have the same name.
 pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
     let mut documents = Vec::new();
     let mut known = BTreeSet::new();
@@ -54,12 +53,12 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
             let name = name.map_or_else(|| file_name(&file), |rest| rest.display().to_string());
             for (line, mut document) in read_file(&file, &name)? {
                 if document.id == name && known.contains(&name) {
-                    // Two folders may have a file of one name: it is called by its whole path.
+                    // Two folders may contain files of one name, so use the whole path.
                     document.id = file.display().to_string();
                 }
                 if !known.insert(document.id.clone()) {
-                    let why = format!("a document called `{}` was there before", shown(&document.id));
-                    let error = LineError::content("id", why).with_hint("give each document an `id` of its own");
+                    let why = format!("duplicate document id `{}`", shown(&document.id));
+                    let error = LineError::content("id", why).with_hint("give each document a unique `id`");
                     return Err(problem(&file, line, error));
                 }
                 documents.push(document);
@@ -69,10 +68,10 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
     Ok(documents)
 }
 
-/// The files that are read where documents are: the file itself, or those of a folder in the order of their names.
+/// The files that documents are read from: `path` itself, or the files of a folder sorted by name.
 ///
 /// # Errors
-/// Where a folder cannot be read, or holds no document.
+/// A folder is unreadable or contains no document.
 pub fn document_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -83,8 +82,8 @@ pub fn document_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn nothing_in_folder() -> LineError {
-    let hint = format!("names end in {}", ENDINGS.map(|ending| format!(".{ending}")).join(", "));
-    LineError::content("", "the folder holds no document").with_hint(hint)
+    let hint = format!("add files whose names end in {}", ENDINGS.map(|ending| format!(".{ending}")).join(", "));
+    LineError::content("", "the folder contains no documents").with_hint(hint)
 }
 
 fn problem(file: &Path, line: usize, error: LineError) -> DataError {
@@ -99,7 +98,7 @@ fn look_through(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError
     for entry in fs::read_dir(folder).map_err(&refused)? {
         entries.push(entry.map_err(&refused)?.path());
     }
-    // The system's order is no order.
+    // The order of the file system is undefined.
     entries.sort();
     for path in entries {
         let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -122,21 +121,21 @@ fn is_document(path: &Path) -> bool {
     ending(path).is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
 }
 
-/// What a file's name ends in, in small letters, without what says that it is packed.
+/// The extension of a file name in lower case, ignoring a compression suffix.
 fn ending(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(&name);
     name.rsplit_once('.').map(|(_, ending)| ending.to_owned())
 }
 
-/// The documents of one file, each with its line.
+/// The documents of one file, each with its line number.
 fn read_file(file: &Path, name: &str) -> Result<Vec<(usize, Document)>, DataError> {
-    // What waits for another program is no file that could be read again.
+    // Pipes are rejected because they cannot be read a second time.
     probity_options::open_regular(file).map_err(DataError::open(file_name(file)))?;
     let ending = ending(file);
     if ending.as_deref() == Some("json") {
-        let error = LineError::content("", "JSON is not read as a document");
-        return Err(problem(file, 1, error.with_hint("write a document on each line of a file that ends in .jsonl")));
+        let error = LineError::content("", "a .json file cannot be read as a document");
+        return Err(problem(file, 1, error.with_hint("write one document per line in a .jsonl file")));
     }
     if ending.as_deref() != Some("jsonl") {
         let text = read_text(file)?;
@@ -160,23 +159,19 @@ fn read_file(file: &Path, name: &str) -> Result<Vec<(usize, Document)>, DataErro
         }
     }
     if documents.is_empty() && problems.is_empty() {
-        problems.push(1, LineError::content("", "the file holds no document").with_hint(LEAVE_OUT));
+        problems.push(1, LineError::content("", "the file contains no documents").with_hint(LEAVE_OUT));
     }
     if problems.is_empty() { Ok(documents) } else { Err(DataError::Problems(problems)) }
 }
 
-const LEAVE_OUT: &str = "leave it out, or put the text in";
-const NO_TEXT: &str = "it holds a NUL character, which no text has";
+const LEAVE_OUT: &str = "remove it, or add its text";
+const NO_TEXT: &str = "it contains a NUL character";
 
 fn read_text(file: &Path) -> Result<String, DataError> {
     let bytes = read_whole(file, LONGEST)?;
     let line_of = |at: usize| bytes[..at].split(|byte| *byte == b'\n').count();
     let refuse = |line: usize, why: &str| {
-        problem(
-            file,
-            line,
-            LineError::content("", why).with_hint("documents are texts in UTF-8: convert it, or leave it out"),
-        )
+        problem(file, line, LineError::content("", why).with_hint("convert it to UTF-8, or remove it"))
     };
     if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
         return Err(refuse(line_of(at), NO_TEXT));
@@ -189,12 +184,12 @@ fn read_text(file: &Path) -> Result<String, DataError> {
     Ok(text.to_owned())
 }
 
-/// The passages of a text: whole sentences, as many as have `size` tokens together, each passage beginning with the last
-/// sentences of the one before it that have `overlap` tokens at most. `count` tells the tokens of each of several
-/// texts. A sentence that is longer than a passage is cut between words.
+/// Splits a text into passages of whole sentences with up to `size` tokens. Each passage starts with the last sentences
+/// of the one before it, up to `overlap` tokens. `count` returns the token counts of several texts. A sentence longer
+/// than a passage is split between words.
 ///
 /// # Errors
-/// What `count` says.
+/// The errors of `count`.
 pub fn passages<E>(
     text: &str,
     size: usize,
@@ -209,7 +204,7 @@ pub fn passages<E>(
             pieces.push((sentence, length));
             continue;
         }
-        // Where words have no end, as in scripts without spaces, characters are taken together.
+        // Scripts without spaces have no word boundaries, so long words are split by characters.
         let words: Vec<&str> = sentence.split_word_bounds().flat_map(|word| cut(word, size * CHARACTERS)).collect();
         let lengths = count(&words)?;
         let (mut start, mut end, mut sum) = (0, 0, 0);
@@ -239,7 +234,7 @@ pub fn passages<E>(
         }
         let mut next = last;
         let mut shared = 0;
-        // At least one piece further on, so that it comes to an end.
+        // Advance by at least one piece, so that the loop terminates.
         while next > first + 1 && shared + pieces[next - 1].1 <= overlap {
             next -= 1;
             shared += pieces[next].1;
@@ -249,10 +244,10 @@ pub fn passages<E>(
     Ok(passages)
 }
 
-/// Characters of a token, at most, as passages count: an unknown word may be one token of any length.
+/// Maximum characters per token in passage lengths: an unknown word of any length may be one token.
 const CHARACTERS: usize = 8;
 
-/// Pieces of so many characters.
+/// Splits a word into pieces of at most `most` characters.
 fn cut(word: &str, most: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = word;
@@ -264,7 +259,7 @@ fn cut(word: &str, most: usize) -> Vec<&str> {
     pieces
 }
 
-/// How many tokens a text has, as passages count: no fewer than its characters make up.
+/// The number of tokens of a text for passage lengths, at least one per 8 characters.
 pub fn passage_tokens(text: &str, tokens: usize) -> usize {
     tokens.max(text.chars().count().div_ceil(CHARACTERS))
 }

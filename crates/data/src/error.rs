@@ -1,4 +1,4 @@
-//! Why samples could not be had.
+//! Errors of reading and writing samples.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,23 +12,23 @@ use probity_lm::Utf16Text;
 use crate::line_error::LineError;
 use crate::mapping::MappingError;
 
-/// How many problems a message lists before it says how many more there are.
+/// Maximum number of problems listed in a message; the rest is counted.
 pub const LISTED: usize = 20;
 
-/// How many problems and warnings are kept in memory unless more are asked for; the rest is counted.
+/// Default number of problems and warnings kept in memory; the rest is counted.
 pub const KEPT: usize = 1000;
 
-/// How a file's records are counted.
+/// Unit in which the records of a file are numbered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordUnit {
-    /// By lines of text; a row of several lines by its first.
+    /// Lines of text; a row of several lines counts as its first.
     #[default]
     Line,
-    /// By rows.
+    /// Rows.
     Row,
-    /// By the items of a list.
+    /// Items of a list.
     Item,
-    /// By their places from 0, as frames of Python have them.
+    /// Positions from 0, as in Python data frames.
     Index,
 }
 
@@ -55,56 +55,56 @@ impl RecordUnit {
     }
 }
 
-/// A line that could not be used.
+/// A line that cannot be used.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{unit} {line}: {error}")]
 pub struct LineProblem {
-    /// The line's or row's number, from 1; a place from 0 where that is how they are counted.
+    /// Number of the line or row, from 1; for [`RecordUnit::Index`] the position from 0.
     pub line: usize,
-    /// Which of both it is.
+    /// Unit of `line`.
     pub unit: RecordUnit,
-    /// What is wrong with it.
+    /// The error in the line.
     #[source]
     #[diagnostic_source]
     pub error: LineError,
 }
 
-/// All problems of one file. Its display is a message for a person; its help has a line for each hint.
+/// All problems of one file. Displays as a user message; its help has one line per hint.
 #[derive(Debug)]
 pub struct LineProblems {
-    /// The file's name, as in messages.
+    /// File name for messages.
     pub file: String,
-    /// The first ones, in the order of the lines: at most `keep`.
+    /// The first problems, ordered by line: at most `keep`.
     pub kept: Vec<LineProblem>,
-    /// How many are kept: a thousand unless all were asked for.
+    /// Maximum number of problems kept; [`KEPT`] by default.
     pub keep: usize,
-    /// How the file's records are counted.
+    /// Unit in which records are numbered.
     pub unit: RecordUnit,
-    /// How many more there were.
+    /// Number of problems not kept.
     pub more: usize,
-    /// A line as it should be, for the hint where a line has another shape.
+    /// An example of a valid line, for the hint about a line of another shape.
     pub example: Option<&'static str>,
 }
 
 impl LineProblems {
-    /// None yet, in `file`.
+    /// No problems, for `file`.
     pub fn new(file: impl Into<String>) -> Self {
         Self { file: file.into(), kept: Vec::new(), keep: KEPT, unit: RecordUnit::Line, more: 0, example: None }
     }
 
-    /// Whether there is none.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many there are.
+    /// Total number of problems.
     pub fn count(&self) -> usize {
         self.kept.len() + self.more
     }
 
-    /// Adds one; those of a line stay in the order in which they came.
+    /// Adds a problem; problems of one line keep their order of insertion.
     pub fn push(&mut self, line: usize, error: LineError) {
-        // Problems come in more than one pass: what a method refuses is found after the file was read. They are told by
+        // Problems come from several passes (a method may reject samples after the file is read), but are listed by
         // line.
         let place = self.kept.partition_point(|problem| problem.line <= line);
         if place < self.keep {
@@ -116,7 +116,7 @@ impl LineProblems {
         }
     }
 
-    /// What to do about the first of them, each hint once.
+    /// The hints for the kept problems, without repetition.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         for hint in self.kept.iter().take(LISTED).filter_map(|p| p.error.help()) {
@@ -127,42 +127,41 @@ impl LineProblems {
         }
         let shapes = |p: &LineProblem| matches!(p.error, LineError::Shape { nearest: None, .. });
         if let Some(example) = self.example.filter(|_| self.kept.iter().take(LISTED).any(shapes)) {
-            hints.push(format!("a good line: {example}"));
+            hints.push(format!("example of a valid line: {example}"));
         }
         let is_text = self.unit == RecordUnit::Line
             && self.kept.len() > 1
             && self.kept.iter().zip(1..).all(|(p, line)| p.line == line && matches!(p.error, LineError::Syntax { .. }));
         if is_text && self.example.is_some() {
-            hints
-                .push("no line is JSON; a table of comma-separated values is read with `--data-format csv`".to_owned());
+            hints.push("no line is JSON; use `--data-format csv` for comma-separated values".to_owned());
         }
         hints
     }
 }
 
-/// The same problem on some lines.
+/// One problem shared by several lines.
 struct Cause {
-    /// Each once.
+    /// Without repetition.
     lines: Vec<usize>,
     error: String,
-    /// Whether others say the same of other values.
+    /// Whether other problems differ only in the value.
     alike: bool,
     count: usize,
 }
 
-/// What is wrong; with a cell of a table without its value, which stands in backquotes: a column may be wrong
-/// throughout.
+/// The column and message of an error. For table cells the value, which is in backquotes, is masked, because a whole
+/// column may be wrong.
 fn cause_of(error: &LineError) -> (Option<String>, String) {
     let text = error.to_string();
     if !matches!(error, LineError::Cell { .. }) {
         return (None, text);
     }
-    // Values stand in backquotes, at odd places of the split.
+    // Values are in backquotes, so they are the odd parts of the split.
     let kept = text.split('`').enumerate().map(|(part, text)| if part % 2 == 0 { text } else { "…" }).collect();
     (error.field().map(str::to_owned), kept)
 }
 
-/// Problems by what is wrong, in the order in which causes come first.
+/// Groups problems by cause, in order of first appearance.
 fn by_cause(problems: &[LineProblem]) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
     let mut places: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
@@ -173,7 +172,7 @@ fn by_cause(problems: &[LineProblem]) -> Vec<Cause> {
             Some(cause) => {
                 cause.count += 1;
                 cause.alike |= cause.error != text;
-                // A line that fails in two cells has two problems and is named once.
+                // A line with errors in two cells has two problems but is listed once.
                 if cause.lines.last() != Some(&problem.line) {
                     cause.lines.push(problem.line);
                 }
@@ -184,7 +183,7 @@ fn by_cause(problems: &[LineProblem]) -> Vec<Cause> {
     causes
 }
 
-/// So many lines of one cause are named.
+/// Maximum number of lines listed per cause.
 const NAMED: usize = 5;
 
 impl LineProblems {
@@ -208,13 +207,13 @@ impl LineProblems {
 impl fmt::Display for LineProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.kept[..], self.more) {
-            ([], _) => write!(f, "no problem in {}", self.file)?,
+            ([], _) => write!(f, "no problems in {}", self.file)?,
             ([only], 0) => write!(f, "broken {} {} of {}: {}", self.unit, only.line, self.file, only.error)?,
             (kept, _) => {
                 write!(f, "{} problems in {}", self.count(), self.file)?;
                 let mut told = 0;
                 for Cause { lines, error, alike, count } in by_cause(kept).into_iter().take(LISTED) {
-                    let more = if alike { ", and the like" } else { "" };
+                    let more = if alike { " (and similar)" } else { "" };
                     write!(f, "\n  {}: {error}{more}", self.places(&lines))?;
                     told += count;
                 }
@@ -236,194 +235,194 @@ impl Diagnostic for LineProblems {
     }
 }
 
-/// Why samples could not be read or written.
+/// Error of reading or writing samples.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DataError {
-    /// The file could not be opened.
+    /// The file cannot be opened.
     #[error("{file} could not be opened: {source}")]
     Open {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
-        /// What to do, where that is known.
+        /// Suggested fix, if known.
         #[help]
         hint: Option<&'static str>,
     },
-    /// Lines of the file are wrong.
+    /// Lines of the file are invalid.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Problems(LineProblems),
-    /// The file holds nothing.
-    #[error("{file} holds no lines to read")]
-    #[diagnostic(help("each line is one JSON object: {example}"))]
+    /// The file is empty.
+    #[error("{file} has no lines")]
+    #[diagnostic(help("write one JSON object per line: {example}"))]
     Empty {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// A line as it should be.
+        /// An example of a valid line.
         example: &'static str,
     },
-    /// A table in a file has no rows.
-    #[error("{file} holds no rows")]
-    #[diagnostic(help("the first line names the columns, such as {columns}; each line after it is a row"))]
+    /// The table in a file has no rows.
+    #[error("{file} has no rows")]
+    #[diagnostic(help("name the columns in the first line, such as {columns}, and add one row per line"))]
     EmptyTable {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// Columns as they could be.
+        /// Example columns.
         columns: &'static str,
     },
     /// A table in memory has no rows.
     #[error("{table} has no rows")]
-    #[diagnostic(help("give one row at least: a context with candidates"))]
+    #[diagnostic(help("add at least one row with a context and candidates"))]
     NoRows {
-        /// What messages call it.
+        /// Name of the table for messages.
         table: String,
     },
-    /// The mapping does not go with the file's columns.
+    /// The mapping does not fit the columns of the file.
     #[error("{file} cannot be read as samples: {source}")]
     Mapping {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// Why.
+        /// The cause.
         #[diagnostic_source]
         source: UnfitMapping,
     },
-    /// The file is of a kind that is not read.
+    /// Unsupported file type.
     #[error("{file} cannot be read: it is {what}")]
     #[diagnostic(help("{hint}"))]
     Foreign {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// What it is.
+        /// The type that was recognised.
         what: &'static str,
-        /// What to do.
+        /// Suggested fix.
         hint: &'static str,
     },
-    /// A public file has not the form that its importer knows.
+    /// A public file does not have the form that its importer expects.
     #[error(
-        "{file} is no {importer} file: {}{why}",
+        "{file} is not a valid {importer} file: {}{why}",
         if path.is_empty() { String::new() } else { format!("at `{path}`: ") }
     )]
     Import {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// The importer.
+        /// Name of the importer.
         importer: &'static str,
-        /// The path of keys to what is wrong; empty for the whole file.
+        /// Path of keys to the error; empty for the whole file.
         path: String,
         /// What was expected and found.
         why: String,
-        /// The command for the importer whose form the file has, where there is one.
+        /// Command of the importer that accepts the file, if any.
         #[help]
         hint: Option<String>,
     },
-    /// No importer has that name.
-    #[error("there is no importer `{name}`")]
+    /// Unknown importer.
+    #[error("unknown importer `{name}`")]
     #[diagnostic(help(
         "{}the importers are {known}",
         nearest.map(|n| format!("did you \
         mean `{n}`? ")).unwrap_or_default()
     ))]
     UnknownImporter {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The name most like it.
+        /// The most similar known name.
         nearest: Option<&'static str>,
         /// All names.
         known: String,
     },
-    /// A sample cannot be written so that it could be read again. Nothing was written.
+    /// A sample cannot be written such that it could be read again. Nothing was written.
     #[error("sample {index} (`{id}`) cannot be written: {error}")]
     Unwritable {
-        /// Its position, from 0.
+        /// Position of the sample, from 0.
         index: usize,
-        /// Its id.
+        /// Id of the sample.
         id: String,
-        /// What is wrong with it.
+        /// The error in the sample.
         error: Box<LineError>,
     },
     /// Writing failed.
     #[error("samples could not be written: {0}")]
     Write(#[source] io::Error),
-    /// A mapping of columns contradicts itself.
+    /// Invalid column mapping.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Columns(#[from] MappingError),
     /// The file of a public data set, which has to be imported first.
-    #[error("{path} is a {name} file as it was published", path = path.display())]
-    #[diagnostic(help("probity import {name} {path} --out {name}.jsonl makes samples of it", path = path.display()))]
+    #[error("{path} is a published {name} file", path = path.display())]
+    #[diagnostic(help("convert it with: probity import {name} {path} --out {name}.jsonl", path = path.display()))]
     PublicSet {
         /// The file.
         path: PathBuf,
-        /// The data set's importer.
+        /// Name of the importer for the data set.
         name: &'static str,
     },
 }
 
-/// Why a mapping, given or taken from the file itself, does not go with the file. Texts are fit for a message.
+/// A mapping, from the user or derived from the file, does not fit the file. The texts are ready for messages.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum UnfitMapping {
-    /// A column is named that is not there.
-    #[error("there is no column `{column}` to be `{field}`")]
+    /// A mapped column does not exist.
+    #[error("no column `{column}` for `{field}`")]
     #[diagnostic(help("{near}the columns are {columns}"))]
     NoColumn {
-        /// What the column was to be.
+        /// Field that the column is mapped to.
         field: String,
-        /// Its name.
+        /// Name of the column.
         column: String,
-        /// `did you mean …? `, where a name is near enough.
+        /// `did you mean …? `, or empty if no name is similar.
         near: String,
-        /// The columns that there are.
+        /// The existing columns.
         columns: String,
     },
-    /// A field that is needed has no column.
-    #[error("no column is {what}")]
+    /// A required field has no column.
+    #[error("no column is mapped to {what}")]
     #[diagnostic(help(
-        "say which one is: --map {field}=COLUMN{}{}",
+        "map one: --map {field}=COLUMN{}{}",
         if *field == "context" { ", or --map context:= for none" } else { "" },
         columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
     ))]
     Missing {
         /// The field.
         field: &'static str,
-        /// What it is.
+        /// Description of the field.
         what: &'static str,
-        /// The columns that there are, where the file says so at its beginning.
+        /// The existing columns, if the file lists them in advance.
         columns: Option<String>,
     },
-    /// Ids of candidates beside several columns of candidates.
-    #[error("`candidate-id` goes with one candidate column")]
-    #[diagnostic(help("leave `candidate-id` out, or map one `candidate`"))]
+    /// Candidate ids with several candidate columns.
+    #[error("`candidate-id` requires a single candidate column")]
+    #[diagnostic(help("omit `candidate-id`, or map one `candidate`"))]
     CandidateIds,
-    /// A score of which candidate is not said.
-    #[error("`score.{of}` does not say whose score it is")]
+    /// A score without a candidate where there are several.
+    #[error("`score.{of}` does not name a candidate")]
     #[diagnostic(help("write {forms}"))]
     Score {
-        /// The field after `score.`.
+        /// Field after `score.`.
         of: String,
-        /// How it could be written.
+        /// Possible spellings.
         forms: String,
     },
-    /// Preferences without what their answers answer.
-    #[error("its rows have `chosen` and `rejected` without the prompt that they answer")]
+    /// Preference columns without a prompt.
+    #[error("its rows have `chosen` and `rejected` but no prompt")]
     #[diagnostic(help(
-        "say where that is: --map instruction=COLUMN; where there is none: --map context:= --map candidate.chosen=chosen \
+        "map the prompt: --map instruction=COLUMN; without a prompt: --map context:= --map candidate.chosen=chosen \
          --map candidate.rejected=rejected --map preference:=chosen"
     ))]
     NoPrompt,
 }
 
 impl DataError {
-    /// That a file could not be opened.
+    /// Wraps an error of opening a file.
     pub(crate) fn open(file: String) -> impl Fn(io::Error) -> Self {
         move |source| {
-            // A text in UTF-16 is told as what it is wherever a text is read.
+            // UTF-16 text is reported as such wherever it is read.
             if source.get_ref().and_then(|inner| inner.downcast_ref::<Utf16Text>()).is_some() {
                 return Self::Foreign { file: file.clone(), what: Utf16Text::WHAT, hint: Utf16Text::HINT };
             }
             let hint = match source.kind() {
-                io::ErrorKind::NotFound => Some("check the path, or give - to read standard input"),
-                io::ErrorKind::IsADirectory => Some("give one file, not a folder"),
+                io::ErrorKind::NotFound => Some("check the path, or use - to read standard input"),
+                io::ErrorKind::IsADirectory => Some("name a file, not a folder"),
                 _ => None,
             };
             Self::Open { file: file.clone(), source, hint }
@@ -431,7 +430,7 @@ impl DataError {
     }
 }
 
-/// The hint of the error or of what it comes from; empty where none has one.
+/// The hint of the error or of its causes; empty if none has one.
 #[cfg(test)]
 pub(crate) fn hint_of(error: &dyn Diagnostic) -> String {
     let own = error.help().map(|hint| hint.to_string());
@@ -494,7 +493,7 @@ mod tests {
             problems.push(line, LineError::Utf8 { byte: 3 });
         }
         let text = problems.to_string();
-        // One cause is one line.
+        // Lines with one cause share one line of the message.
         assert!(text.starts_with("1005 problems in demo.jsonl\n  lines 1, 2, 3, 4, 5 and 995 more: byte 3"), "{text}");
         assert!(text.ends_with("\n  and 5 more"), "{text}");
         assert_eq!(hint_of(&problems).lines().count(), 1);

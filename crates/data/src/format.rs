@@ -1,4 +1,4 @@
-//! What kind of file it is.
+//! File formats of samples.
 
 use std::fmt;
 use std::path::Path;
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DataFormat {
-    /// A JSON object a line.
+    /// One JSON object per line.
     Jsonl,
-    /// Cells between commas, or between semicolons where the head has no comma; the first row names the columns.
+    /// Comma-separated cells, or semicolon-separated if the header has no comma; the first row names the columns.
     Csv,
-    /// Cells between tabs; the first row names the columns.
+    /// Tab-separated cells; the first row names the columns.
     Tsv,
     /// Apache Parquet.
     Parquet,
 }
 
 impl DataFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 4] = [Self::Jsonl, Self::Csv, Self::Tsv, Self::Parquet];
 
-    /// How it is called on the command line.
+    /// Name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
@@ -35,20 +35,20 @@ impl DataFormat {
         }
     }
 
-    /// What a file is, by its first bytes (unpacked) and then its name. JSON lines where neither tells.
+    /// Detects the format from the first (unpacked) bytes, then from the file name; JSON lines by default.
     pub(crate) fn told_by(start: &[u8], path: &Path) -> Self {
-        // Before the name: a text cannot begin so, and a Parquet file read as text is noise.
+        // Before the name: no text begins with these bytes.
         if start.starts_with(b"PAR1") {
             return Self::Parquet;
         }
-        // Before the look at the first line, which is a guess: a CSV's text may begin with a brace and hold tabs.
+        // Before the first line, which is a guess: the text of a CSV cell may begin with a brace and contain tabs.
         if let Some(format) = named(path) {
             return format;
         }
         let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
         match start.trim_ascii_start().first() {
             Some(b'{' | b'[') | None => Self::Jsonl,
-            // Before commas: cells of text have commas in any kind of table, and hardly ever tabs.
+            // Before commas: cells of text often contain commas but rarely tabs.
             _ if head.contains(&b'\t') => Self::Tsv,
             _ if head.contains(&b',') || head.contains(&b';') => Self::Csv,
             _ => Self::Jsonl,
@@ -56,7 +56,7 @@ impl DataFormat {
     }
 }
 
-/// What a file's name says, without the ending that a packer gave it.
+/// The format of a file name extension, ignoring a compression suffix.
 fn named(path: &Path) -> Option<DataFormat> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let name = [".gz", ".zst", ".zstd"].iter().find_map(|packed| name.strip_suffix(packed)).unwrap_or(&name);
@@ -69,7 +69,7 @@ fn named(path: &Path) -> Option<DataFormat> {
     }
 }
 
-/// What a file is that cannot be read here, by its first bytes, and what to do about it.
+/// The type of an unsupported file, from its first bytes, and a suggested fix.
 pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
     if start.starts_with(b"PK\x03\x04") {
@@ -78,9 +78,9 @@ pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
         ));
     }
     if start.starts_with(OLE) {
-        return Some(("an Excel workbook of the old kind (.xls)", "save the sheet as CSV (UTF-8)"));
+        return Some(("an old Excel workbook (.xls)", "save the sheet as CSV (UTF-8)"));
     }
-    start.starts_with(b"SQLite format 3").then_some(("a database of SQLite", "export its table as CSV"))
+    start.starts_with(b"SQLite format 3").then_some(("an SQLite database", "export its table as CSV"))
 }
 
 impl fmt::Display for DataFormat {
@@ -89,9 +89,9 @@ impl fmt::Display for DataFormat {
     }
 }
 
-/// A name that no [`DataFormat`] has.
+/// Unknown name of a [`DataFormat`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("there is no format `{name}`; the formats are {}", DataFormat::ALL.map(DataFormat::as_str).join(", "))]
+#[error("unknown format `{name}`; the formats are {}", DataFormat::ALL.map(DataFormat::as_str).join(", "))]
 pub struct UnknownFormat {
     /// The name.
     pub name: String,

@@ -1,4 +1,4 @@
-//! The file that labels are added to, one at a time, each of which is on the disk before anybody is told so.
+//! An append-only file of labels. Each label is flushed to disk before it is acknowledged.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -8,60 +8,58 @@ use crate::DataError;
 use crate::labels::{LONGEST, LabelFile, LabelRow, whole_lines};
 use crate::open::{file_name, read_all};
 
-/// Why labels cannot be kept in a file.
+/// Error of opening or writing a label file.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LabelFileError {
-    /// Another process adds labels to it.
+    /// Another process is writing the file.
     #[error("another process is writing to {file}")]
-    #[diagnostic(help("end that one first, or give another file with --out"))]
+    #[diagnostic(help("stop it first, or use another file with --out"))]
     Busy {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
     },
-    /// It is there, and is no file of labels.
+    /// The file exists but is not a label file.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Content(#[from] DataError),
-    /// The system does not give it, or takes nothing.
+    /// The file cannot be opened or written.
     #[error("{file} could not be {done}")]
     Io {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
-        /// `opened`, `written`.
+        /// Failed operation: `opened` or `written`.
         done: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
-        /// What to do, where that is known.
+        /// Suggested fix, if known.
         #[help]
         hint: Option<&'static str>,
     },
-    /// Something else has written to it or cut it.
+    /// Another program has written to the file or truncated it.
     #[error("{file} was changed while labels were added to it")]
-    #[diagnostic(help(
-        "look at the file, then end the command and start it again: it goes on with what the file holds now"
-    ))]
+    #[diagnostic(help("inspect the file, then restart the command; it continues with the current content"))]
     Changed {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
     },
-    /// Its name leads to another file than the one that was opened.
-    #[error("{file} was moved away or replaced, and what is written would be in no file of that name")]
-    #[diagnostic(help("end the command and start it again: it goes on with what the file holds now"))]
+    /// The path now leads to another file than the one that was opened.
+    #[error("{file} was moved or replaced while labels were added to it")]
+    #[diagnostic(help("restart the command; it continues with the current content of the file"))]
     Replaced {
-        /// The file's name, as in messages.
+        /// File name for messages.
         file: String,
     },
 }
 
 impl LabelFileError {
-    /// What could not be done to a file.
+    /// Wraps an I/O error of an operation on the file.
     fn io(file: &str, done: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| {
             let hint = match source.kind() {
-                io::ErrorKind::NotFound => Some("make the folder of the file first"),
+                io::ErrorKind::NotFound => Some("create the folder of the file first"),
                 io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
-                    Some("make room, and label the task again; what was kept before is in the file")
+                    Some("free some space, and label the task again; earlier labels are in the file")
                 }
                 _ => None,
             };
@@ -70,34 +68,34 @@ impl LabelFileError {
     }
 }
 
-/// A file of labels that this process alone adds to.
+/// Appends to a label file that is locked by this process.
 #[derive(Debug)]
 pub struct LabelAppender {
     path: PathBuf,
-    /// Locked as long as it is open.
+    /// Locked while open.
     file: File,
-    /// How long it is, if nobody else writes to it.
+    /// Expected length, unless another program writes to the file.
     len: u64,
-    /// The length to which it has to be cut before anything is added, where a line was written in part.
+    /// Length to truncate to before the next write, after a partial write.
     torn_at: Option<u64>,
 }
 
 impl LabelAppender {
-    /// Opens the file, or makes it, and gives what it holds.
+    /// Opens or creates the file and returns its labels.
     ///
-    /// A last line that was cut while it was written is cut off. What is no file of labels is refused and left as it is.
+    /// A partially written last line is removed. A file that is not a label file is rejected and left unchanged.
     pub fn open(path: &Path) -> Result<(Self, LabelFile), LabelFileError> {
         let name = file_name(path);
         let failed = |done| LabelFileError::io(&name, done);
-        // Before it is opened: to open a pipe waits for whoever reads it.
+        // Check first: opening a pipe blocks until it is read.
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(failed("opened")(io::Error::other("it is no regular file")));
+            return Err(failed("opened")(io::Error::other("it is not a regular file")));
         }
         let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = opened.map_err(failed("opened"))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(LabelFileError::Busy { file: name }),
-            // A file system that knows no locks: labels are kept all the same.
+            // File systems without locks are still accepted.
             Err(TryLockError::Error(error)) if error.kind() != io::ErrorKind::Unsupported => {
                 return Err(failed("locked")(error));
             }
@@ -107,9 +105,9 @@ impl LabelAppender {
         let held = LabelFile::of(&bytes, name.clone())?;
         let whole = whole_lines(&bytes);
         if whole.len() < bytes.len() {
-            file.set_len(whole.len() as u64).map_err(failed("mended"))?;
+            file.set_len(whole.len() as u64).map_err(failed("repaired"))?;
         } else if whole.last().is_some_and(|byte| *byte != b'\n') {
-            // A line of an editor that ends no file with a line's end.
+            // Some editors omit the final line end.
             file.write_all(b"\n").map_err(failed("written"))?;
         }
         file.sync_all().map_err(failed("written"))?;
@@ -118,7 +116,7 @@ impl LabelAppender {
         Ok((Self { path: path.to_owned(), file, len, torn_at: None }, held))
     }
 
-    /// Adds a line. When this returns, it is on the disk; where it fails, nothing of it is in the file.
+    /// Appends a line and flushes it to disk. On failure the file is unchanged.
     pub fn append(&mut self, row: &LabelRow) -> Result<(), LabelFileError> {
         if !self.is_in_place() {
             return Err(LabelFileError::Replaced { file: file_name(&self.path) });
@@ -128,13 +126,13 @@ impl LabelAppender {
         was_as_left.then_some(()).ok_or(LabelFileError::Changed { file })
     }
 
-    /// Whether the file was as it was left, and has the line now.
+    /// Writes the row; false if another program has changed the file.
     fn write(&mut self, row: &LabelRow) -> io::Result<bool> {
         if let Some(whole) = self.torn_at {
             self.file.set_len(whole)?;
             self.torn_at = None;
         }
-        // What an editor has cut or a stranger has begun would be lost, or spoil the line.
+        // Truncation or a partial line by another program would lose or corrupt this line.
         if self.file.metadata()?.len() != self.len {
             return Ok(false);
         }
@@ -142,14 +140,14 @@ impl LabelAppender {
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         match written {
             Ok(()) => self.len += line.len() as u64,
-            // A part of a line would spoil the next one.
+            // A partial line would corrupt the next one.
             Err(_) if self.file.set_len(self.len).is_err() => self.torn_at = Some(self.len),
             Err(_) => {}
         }
         written.map(|()| true)
     }
 
-    /// Whether the path still leads to the file that was opened: an editor that saves it puts another in its place.
+    /// Whether the path still leads to the opened file. Some editors save by replacing the file.
     #[cfg(unix)]
     fn is_in_place(&self) -> bool {
         use std::os::unix::fs::MetadataExt as _;
@@ -157,14 +155,14 @@ impl LabelAppender {
         (named.dev(), named.ino()) == (open.dev(), open.ino())
     }
 
-    /// Elsewhere nobody can replace a file that is open.
+    /// On other systems an open file cannot be replaced.
     #[cfg(not(unix))]
     fn is_in_place(&self) -> bool {
         self.path.exists()
     }
 }
 
-/// Puts the file's name on the disk, where folders can be opened (not on Windows); what is in the file is safe without.
+/// Flushes the directory entry, where directories can be opened (not on Windows). The file content is safe without it.
 fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(folder) = File::open(folder) {
@@ -217,7 +215,7 @@ mod tests {
         appender.append(&row("a")).expect("kept");
         let whole = std::fs::read(&path).expect("there");
         for changed in [&whole[..0], &[&whole[..], b"{\"item\":"].concat()] {
-            // In place, as some editors and `>` do.
+            // In place, like some editors and `>`.
             std::fs::write(&path, changed).expect("written");
             let error = appender.append(&row("b")).expect_err("changed");
             assert!(matches!(error, LabelFileError::Changed { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! Tasks for people, from a file.
+//! Reads labelling tasks from a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::{DataError, JsonLines, LineError, LineProblems, Sample};
 
 const EXAMPLE: &str = r#"{"item": "1", "attribute": "coherence", "candidate_i": "a", "candidate_j": "b"}"#;
 
-/// A line of tasks. Other fields are whoever's wrote them.
+/// A line of tasks. Other fields are ignored.
 #[derive(Deserialize)]
 struct TaskLine {
     item: String,
@@ -27,11 +27,11 @@ struct TaskLine {
     candidate: Option<String>,
 }
 
-/// The tasks of a file of JSON lines about these samples, `-` for standard input: in the order of the file, each once.
+/// Reads the tasks of a JSON lines file, or of standard input for `-`, in order and without duplicates.
 ///
-/// A task names an `item`, mostly an `attribute`, and either a `candidate` or a pair (`candidate_i`, `candidate_j`), as
-/// `to_label.jsonl` of `probity meta` does. A file with a broken line, or with one that names what is not among the
-/// samples, is refused with all of its problems.
+/// A task has an `item`, usually an `attribute`, and either a `candidate` or a pair (`candidate_i`, `candidate_j`), as
+/// in `to_label.jsonl` of `probity meta`. A file with an invalid line or an unknown id is rejected with all of its
+/// problems.
 pub fn read_label_tasks(path: &Path, samples: &[Sample]) -> Result<Vec<LabelTask>, DataError> {
     let file = file_name(path);
     let known: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
@@ -51,12 +51,11 @@ pub fn read_label_tasks(path: &Path, samples: &[Sample]) -> Result<Vec<LabelTask
 }
 
 impl TaskLine {
-    /// The task, or all that is wrong with it.
+    /// The task, or all errors of the line.
     fn task(self, samples: &BTreeMap<&str, &Sample>) -> Result<LabelTask, Vec<LineError>> {
         let mut wrong = self.unknown_names(samples);
         if self.attribute.as_ref().is_some_and(String::is_empty) {
-            wrong
-                .push(LineError::content("attribute", "empty").with_hint("leave it out to ask about texts as a whole"));
+            wrong.push(LineError::content("attribute", "empty").with_hint("omit it to label overall preference"));
         }
         match LabelSubject::of(self.candidate, self.candidate_i, self.candidate_j) {
             Ok(subject) if wrong.is_empty() => Ok(LabelTask { item: self.item, attribute: self.attribute, subject }),
@@ -67,7 +66,7 @@ impl TaskLine {
         }
     }
 
-    /// Names that the samples do not have.
+    /// Ids that do not occur in the samples.
     fn unknown_names(&self, samples: &BTreeMap<&str, &Sample>) -> Vec<LineError> {
         let Some(sample) = samples.get(self.item.as_str()) else { return vec![unknown_item(&self.item, samples)] };
         let candidates = [&self.candidate_i, &self.candidate_j, &self.candidate];
@@ -78,8 +77,8 @@ impl TaskLine {
 
 fn unknown_item(item: &str, samples: &BTreeMap<&str, &Sample>) -> LineError {
     let near = nearest(item, samples.keys().copied());
-    let why = format!("no sample is called `{}`{}", shown(item), the_nearest(near));
-    LineError::content("item", why).with_hint("give the samples that the tasks are about with --data")
+    let why = format!("unknown sample `{}`{}", shown(item), the_nearest(near));
+    LineError::content("item", why).with_hint("pass the samples of the tasks with --data")
 }
 
 fn unknown_candidate(sample: &Sample, field: &str, id: &str) -> Option<LineError> {
@@ -88,11 +87,11 @@ fn unknown_candidate(sample: &Sample, field: &str, id: &str) -> Option<LineError
     }
     let near = nearest(id, sample.candidates.iter().map(|candidate| candidate.id.as_str()));
     let why = format!("sample `{}` has no candidate `{}`{}", shown(&sample.id), shown(id), the_nearest(near));
-    Some(LineError::content(field, why).with_hint("give the samples that the tasks are about with --data"))
+    Some(LineError::content(field, why).with_hint("pass the samples of the tasks with --data"))
 }
 
 fn the_nearest(near: Option<&str>) -> String {
-    near.map(|name| format!("; the nearest is `{}`", shown(name))).unwrap_or_default()
+    near.map(|name| format!("; did you mean `{}`?", shown(name))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -122,7 +121,7 @@ mod tests {
             r#"{"item":"one","metric":"bleu","attribute":"flow","candidate_i":"b","candidate_j":"a","difference":0.1}"#,
             r#"{"item":"one","metric":"chrf","attribute":"flow","candidate_i":"a","candidate_j":"b"}"#,
             r#"{"item":"one","attribute":null,"candidate_i":"a","candidate_j":"b"}"#,
-            // Of one candidate nobody is asked for a preference.
+            // A single candidate cannot get a preference.
             r#"{"item":"two","candidate":"tie"}"#,
         ])
         .expect("readable");

@@ -1,4 +1,4 @@
-//! What people say of samples when they are asked, one line of JSON for each answer.
+//! Human labels of samples: one line of JSON per label.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,39 +13,39 @@ use crate::sample::called_tie;
 use crate::values::{MOST_SCORE, NumberError};
 use crate::{DataError, JsonLines, LineError, LineProblems, Preference, TIE};
 
-/// The longest file of labels that is read: 1 GiB.
+/// Maximum size of a label file: 1 GiB.
 pub(crate) const LONGEST: u64 = 1 << 30;
 
 const EXAMPLE: &str =
     r#"{"item": "1", "attribute": "coherence", "candidate_i": "a", "candidate_j": "b", "preferred": "a"}"#;
 
-/// What somebody is asked about a sample.
+/// A question about a sample for a person.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LabelTask {
-    /// The sample's id.
+    /// Id of the sample.
     pub item: String,
-    /// What is judged of the candidates; absent where they are judged as a whole.
+    /// Attribute to judge; absent for overall quality.
     pub attribute: Option<String>,
-    /// Which candidates.
+    /// The candidates in question.
     pub subject: LabelSubject,
 }
 
-/// Which candidates are asked about, by their ids.
+/// The candidates that a task is about, by id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LabelSubject {
-    /// Which of two is better. No one of them is called `tie`, and they are not the same.
+    /// Which of two candidates is better. They differ, and neither is called `tie`.
     Pair {
-        /// One of them.
+        /// Id of the first candidate.
         i: String,
-        /// The other.
+        /// Id of the second candidate.
         j: String,
     },
-    /// How good one is.
+    /// The quality of one candidate.
     Candidate(String),
 }
 
 impl LabelTask {
-    /// The task by which it is known: a pair is the same whichever candidate stands first.
+    /// The task in canonical form: the order of a pair does not matter.
     #[must_use]
     pub fn key(&self) -> Self {
         let mut key = self.clone();
@@ -58,45 +58,45 @@ impl LabelTask {
     }
 }
 
-/// What was said of a task.
+/// A person's answer to a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Label {
-    /// Which of a pair is better, or that none is.
+    /// The better candidate of a pair, or a tie.
     Preferred(Preference),
-    /// How good the candidate is: higher is better, finite.
+    /// Score of the candidate: finite, higher is better.
     Score(f64),
-    /// That somebody would not say.
+    /// The person skipped the task.
     Skipped,
-    /// That what was said before is taken back.
+    /// The earlier label is withdrawn.
     Withdrawn,
 }
 
-/// A line of a file of labels.
+/// A line of a label file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelRow {
-    /// What was asked.
+    /// The task.
     pub task: LabelTask,
-    /// What was said.
+    /// The label.
     pub label: Label,
-    /// Who said it; absent where nobody is named.
+    /// Who made the label; absent if unknown.
     pub annotator: Option<String>,
-    /// How long it took.
+    /// Time taken.
     pub seconds: Option<f64>,
 }
 
 /// The labels of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelFile {
-    /// The file's name, as in messages.
+    /// File name for messages.
     pub file: String,
-    /// The lines that count, with their numbers: of each task the last by each annotator, unless it was withdrawn.
+    /// The valid lines with their numbers: the last label of each task and annotator, unless withdrawn.
     pub rows: Vec<(usize, LabelRow)>,
-    /// The number of the last line, where it was cut while it was written. It says nothing.
+    /// Number of the last line if it was written only in part. It is ignored.
     pub half_line: Option<usize>,
 }
 
-/// Reads a file of labels, `-` for standard input. A file with a broken line is refused with all of its problems; a last
-/// line that was cut while it was written is none.
+/// Reads a label file, or standard input for `-`. A file with an invalid line is rejected with all of its problems; a
+/// partially written last line is ignored.
 pub fn read_labels(path: &Path) -> Result<LabelFile, DataError> {
     let file = file_name(path);
     let bytes = read_whole(path, LONGEST)?;
@@ -107,7 +107,7 @@ pub fn read_labels(path: &Path) -> Result<LabelFile, DataError> {
 }
 
 impl LabelFile {
-    /// The labels in those bytes of a file.
+    /// The labels in the bytes of a file.
     pub(crate) fn of(bytes: &[u8], file: String) -> Result<Self, DataError> {
         let whole = whole_lines(bytes);
         let mut problems = LineProblems { example: Some(EXAMPLE), ..LineProblems::new(file.clone()) };
@@ -125,14 +125,14 @@ impl LabelFile {
         }
         let mut rows: Vec<_> = counting.into_values().filter(|(_, row)| row.label != Label::Withdrawn).collect();
         rows.sort_unstable_by_key(|(line, _)| *line);
-        // Split at their ends, whole lines leave an empty one, in whose place the half line stands.
+        // Splitting whole lines at their ends leaves an empty last item, which counts as the partial line.
         let lines = || whole.split(|byte| *byte == b'\n').count();
         Ok(Self { file, rows, half_line: (whole.len() < bytes.len()).then(lines) })
     }
 }
 
-/// The bytes without a last line that was cut while it was written: one without an end that begins as ours do and stops
-/// in the middle of its JSON. Any other text may be somebody's own, and is not passed over.
+/// The bytes without a partially written last line: one without a line end that starts like our lines and ends within
+/// its JSON. Any other text may be the user's own and is not ignored.
 pub(crate) fn whole_lines(bytes: &[u8]) -> &[u8] {
     const START: &[u8] = br#"{"item":"#;
     let (whole, last) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
@@ -142,7 +142,7 @@ pub(crate) fn whole_lines(bytes: &[u8]) -> &[u8] {
     if is_cut { whole } else { bytes }
 }
 
-/// How a line is written.
+/// The serialised form of a line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LabelLine {
@@ -170,7 +170,7 @@ struct LabelLine {
 }
 
 impl LabelRow {
-    /// The line, with its end.
+    /// The line, with its line end.
     pub(crate) fn line(&self) -> String {
         let LabelTask { item, attribute, subject } = self.task.clone();
         let (candidate_i, candidate_j, candidate) = match subject {
@@ -202,7 +202,7 @@ impl LabelRow {
 }
 
 impl LabelLine {
-    /// What the line says, or all that is wrong with it.
+    /// The row, or all errors of the line.
     fn row(self) -> Result<LabelRow, Vec<LineError>> {
         let mut wrong = Vec::new();
         let subject = LabelSubject::of(self.candidate, self.candidate_i, self.candidate_j);
@@ -211,7 +211,11 @@ impl LabelLine {
             (None, Some(score), false, false) => Ok(Label::Score(score)),
             (None, None, true, false) => Ok(Label::Skipped),
             (None, None, false, true) => Ok(Label::Withdrawn),
-            _ => Err(LineError::content("", "there must be one of `preferred`, `score`, `skipped` and `withdrawn`")),
+            _ => Err(LineError::content(
+                "",
+                "exactly one of `preferred`, `score`, `skipped` and `withdrawn` is \
+                                             required",
+            )),
         };
         if let (Ok(subject), Ok(label)) = (&subject, &label) {
             wrong.extend(unfit(subject, label));
@@ -238,31 +242,31 @@ impl LabelLine {
     }
 }
 
-/// What is wrong with that label of those candidates.
+/// The error of a label that does not fit its candidates.
 fn unfit(subject: &LabelSubject, label: &Label) -> Option<LineError> {
     match (subject, label) {
         (LabelSubject::Pair { i, j }, Label::Preferred(Preference::Candidate(id))) if id != i && id != j => {
-            let why = format!("`{}` is neither of the two, nor `{TIE}`", shown(id));
+            let why = format!("`{}` is neither candidate, nor `{TIE}`", shown(id));
             Some(LineError::content("preferred", why))
         }
         (LabelSubject::Candidate(_), Label::Preferred(_)) => {
-            Some(LineError::content("preferred", "of one candidate there is a `score`"))
+            Some(LineError::content("preferred", "a single candidate takes a `score`"))
         }
         (LabelSubject::Pair { .. }, Label::Score(_)) => {
-            Some(LineError::content("score", "of two candidates one is `preferred`"))
+            Some(LineError::content("score", "a pair of candidates takes `preferred`"))
         }
         _ => None,
     }
 }
 
 impl LabelSubject {
-    /// Whether a candidate is the first of a pair.
+    /// Whether this candidate is the first of a pair.
     #[must_use]
     pub fn is_first(&self, candidate: &str) -> bool {
         matches!(self, Self::Pair { i, .. } if i == candidate)
     }
 
-    /// What the fields `candidate`, or `candidate_i` and `candidate_j` name.
+    /// The subject named by the field `candidate`, or by `candidate_i` and `candidate_j`.
     pub(crate) fn of(
         candidate: Option<String>,
         candidate_i: Option<String>,
@@ -270,11 +274,11 @@ impl LabelSubject {
     ) -> Result<Self, LineError> {
         match (candidate, candidate_i, candidate_j) {
             (Some(candidate), None, None) => Ok(Self::Candidate(candidate)),
-            (None, Some(i), Some(j)) if i == j => Err(LineError::content("candidate_j", "it is `candidate_i` too")),
+            (None, Some(i), Some(j)) if i == j => Err(LineError::content("candidate_j", "same as `candidate_i`")),
             (None, Some(i), Some(_)) if i == TIE => Err(called_tie("candidate_i")),
             (None, Some(_), Some(j)) if j == TIE => Err(called_tie("candidate_j")),
             (None, Some(i), Some(j)) => Ok(Self::Pair { i, j }),
-            _ => Err(LineError::content("", "there must be either `candidate`, or `candidate_i` and `candidate_j`")),
+            _ => Err(LineError::content("", "either `candidate`, or `candidate_i` and `candidate_j`, is required")),
         }
     }
 }
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(rows.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(rows[0].1.label, Label::Preferred(Preference::Candidate("a".into())));
         assert_eq!((&rows[1].1.label, rows[1].1.seconds), (&Label::Preferred(Preference::Tie), Some(1.25)));
-        // Tables of other programs write nothing as null.
+        // Other programs write missing values as null.
         assert_eq!(read(&[&PAIR.replace('}', r#","score":null,"annotator":null}"#)]).expect("good")[0].1, rows[0].1);
     }
 
@@ -359,7 +363,7 @@ mod tests {
         let whole = lines.concat();
         for cut in 0..whole.len() {
             let read = LabelFile::of(&whole.as_bytes()[..cut], "l.jsonl".into()).expect("good before the cut");
-            // A line is there once its last bracket is.
+            // A line is complete once its last bracket is written.
             let there = lines.iter().scan(0, |end, line| {
                 *end += line.len();
                 Some(*end - 1)

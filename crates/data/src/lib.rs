@@ -1,11 +1,11 @@
 //! Samples, readers and importers of public data sets.
 //!
-//! A [`SampleSource`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON
-//! lines) whose columns a [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`SampleSource::samples`]
-//! refuses a file with anything wrong in it and lists all of it; [`SampleSource::open`] gives the good samples one at a time
-//! and the problems. [`Records`] and [`JsonLines`] stream lines of any other kind. [`importers`] turn public data sets
-//! into samples. [`read_label_tasks`] says what people are asked about samples, a [`LabelAppender`] keeps what they
-//! say, and [`read_labels`] gives what counts of it.
+//! A [`SampleSource`] is a file of samples: JSON lines with one [`Sample`] per line, or a table (CSV, TSV, Parquet,
+//! other JSON lines) whose columns a [`Mapping`] converts to samples. Files may be compressed by gzip or zstd.
+//! [`SampleSource::samples`] rejects a file with any invalid line and lists all problems; [`SampleSource::open`]
+//! streams the valid samples and collects the problems. [`Records`] and [`JsonLines`] stream lines of any other kind.
+//! [`importers`] convert public data sets to samples. [`read_label_tasks`] reads labelling tasks, a [`LabelAppender`]
+//! writes labels, and [`read_labels`] returns the valid ones.
 
 mod array;
 mod automatic;

@@ -1,91 +1,91 @@
-//! What can be wrong with a line, in words for the person who has to mend it.
+//! Errors in a line, as messages for users.
 
 use std::fmt::Display;
 use std::io;
 
 use miette::Diagnostic;
 
-/// What is wrong with one line of a JSON-lines file.
+/// An error in one line of a JSON lines file.
 ///
-/// Text that comes from the file is shown escaped and cut short: it cannot write to the terminal in our name.
+/// Text from the file is escaped and shortened, so that it cannot send control sequences to the terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The line is not JSON.
     #[error("{why} at column {column}")]
     Syntax {
-        /// Counted in characters, from 1.
+        /// In characters, from 1.
         column: usize,
         /// What was expected.
         why: String,
     },
-    /// The line is JSON of another shape: a field is missing, unknown or of the wrong type.
+    /// The line is JSON of another shape: a field is missing, unknown or has the wrong type.
     #[error("{}{why} at column {column}", at(field))]
     Shape {
-        /// The path of the field (`candidates[1].scores`); empty for the whole line.
+        /// Path of the field (`candidates[1].scores`); empty for the whole line.
         field: String,
-        /// Counted in characters, from 1.
+        /// In characters, from 1.
         column: usize,
         /// What was expected and found.
         why: String,
-        /// The nearest known name, where a name is unknown.
+        /// The nearest known name, for an unknown name.
         nearest: Option<String>,
     },
-    /// The line has the right shape, but its content cannot be used.
+    /// The line has the right shape, but its content is invalid.
     #[error("{}{why}", at(field))]
     Content {
-        /// The path of the field.
+        /// Path of the field.
         field: String,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
-        /// What to do about it, where there is something to say.
+        /// Suggested fix, if any.
         hint: Option<String>,
     },
-    /// A value in a column of a table cannot be used.
+    /// Invalid value in a table column.
     #[error("column `{}`{}: {why}", shown(column), if field.is_empty() { String::new() } else { format!(" ({})", shown(field)) })]
     Cell {
         /// The column, or the path into it.
         column: String,
-        /// The field that it is mapped to; empty where none has a part in it.
+        /// The field that the column is mapped to; may be empty.
         field: String,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
-        /// What to do about it, where there is something to say.
+        /// Suggested fix, if any.
         hint: Option<String>,
     },
     /// The line is not UTF-8.
     #[error("byte {byte} of the line is not valid UTF-8")]
     Utf8 {
-        /// Counted from 1.
+        /// From 1.
         byte: usize,
     },
-    /// The line is longer than the reader accepts.
+    /// The line exceeds the maximum length.
     #[error("the line is longer than {limit} bytes")]
     TooLong {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The file could not be read any further.
+    /// Reading failed; the rest of the file is unknown.
     #[error("reading failed: {0}")]
     Read(#[source] io::Error),
 }
 
 impl LineError {
-    /// Wrong content in `field`.
+    /// Invalid content in `field`.
     pub fn content(field: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Content { field: field.into(), why: why.into(), hint: None }
     }
 
-    /// A wrong value in a column that is mapped to `field`.
+    /// Invalid value in a column that is mapped to `field`.
     pub(crate) fn cell(column: &str, field: &str, why: impl Into<String>) -> Self {
         Self::Cell { column: column.to_owned(), field: field.to_owned(), why: why.into(), hint: None }
     }
 
-    /// Content in `field` that is wrong by what another error says, with its hint.
+    /// Invalid content in `field`, with the message and hint of another error.
     pub fn caused(field: impl Into<String>, cause: &dyn Diagnostic) -> Self {
         Self::content(field, cause.to_string()).with_hint_of(cause)
     }
 
-    /// The same with something to do about it, where the content is wrong.
+    /// Adds a hint, if this is a content error.
     #[must_use]
     pub fn with_hint(self, told: impl Into<String>) -> Self {
         let hint = Some(told.into());
@@ -96,7 +96,7 @@ impl LineError {
         }
     }
 
-    /// The same with the hint of its cause, where that has one.
+    /// Adds the hint of the cause, if it has one.
     pub(crate) fn with_hint_of(self, cause: &dyn Diagnostic) -> Self {
         match cause.help() {
             Some(hint) => self.with_hint(hint.to_string()),
@@ -104,7 +104,7 @@ impl LineError {
         }
     }
 
-    /// The field, or the column of a table; none where the whole line is meant.
+    /// The field or table column; `None` for the whole line.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Shape { field, .. } | Self::Content { field, .. } => {
@@ -115,7 +115,7 @@ impl LineError {
         }
     }
 
-    /// Whether nothing can be read after it.
+    /// Whether no further line can be read.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Read(_))
     }
@@ -125,27 +125,27 @@ impl Diagnostic for LineError {
     fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
         Some(match self {
             Self::Syntax { .. } => {
-                Box::new("each line must be one complete JSON object; line breaks inside a text are written \\n")
+                Box::new("write one complete JSON object per line, with \\n for line breaks inside strings")
             }
-            Self::Shape { nearest, .. } => Box::new(format!("the nearest known name is `{}`", nearest.as_ref()?)),
+            Self::Shape { nearest, .. } => Box::new(format!("did you mean `{}`?", nearest.as_ref()?)),
             Self::Content { hint, .. } | Self::Cell { hint, .. } => Box::new(hint.as_ref()?),
             Self::Read(_) => return None,
             Self::Utf8 { .. } => Box::new(TO_UTF8),
-            Self::TooLong { .. } => Box::new("write one object a line"),
+            Self::TooLong { .. } => Box::new("write one object per line"),
         })
     }
 }
 
-/// What to do about a file in another encoding.
+/// Suggested fix for a file in another encoding.
 pub(crate) const TO_UTF8: &str = "convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8";
 
 fn at(field: &str) -> String {
     if field.is_empty() || field == "." { String::new() } else { format!("field `{}`: ", shown(field)) }
 }
 
-/// Text from a file, fit for a message: control characters are escaped and what is long is cut.
+/// Prepares text from a file for a message: escapes control characters and shortens long text.
 pub(crate) fn shown(text: &str) -> String {
-    // A name or value of a broken file may be a whole article; a message should stay a line.
+    // A name or value in a malformed file may be a whole article; a message should fit on one line.
     const LONGEST: usize = 80;
     let mut shown: String = text.chars().take(LONGEST).flat_map(|c| escape(c).collect::<Vec<_>>()).collect();
     if text.chars().nth(LONGEST).is_some() {
@@ -154,8 +154,8 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// What the reader of JSON says, without the names of our types. It quotes the file's text, which may be long, and ends in
-/// what was expected: the middle is cut.
+/// The message of the JSON parser, without the names of our types. It quotes text of the file, which may be long, and
+/// ends with what was expected, so the middle is cut.
 pub(crate) fn in_words(why: &str) -> String {
     const START: usize = 100;
     const END: usize = 200;
@@ -179,7 +179,7 @@ pub(crate) fn in_words(why: &str) -> String {
     text.replace("floating point ", "number ")
 }
 
-/// Quotes stay as they are; everything that `escape_debug` would not print is escaped.
+/// Escapes everything that `escape_debug` escapes, except quotes.
 pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
     let plain = matches!(c, '"' | '\'' | '\\');
     let escaped = (!plain).then(|| c.escape_debug());

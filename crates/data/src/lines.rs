@@ -1,4 +1,4 @@
-//! JSON lines from any reader, one at a time, with errors that say where.
+//! Streams JSON lines from any reader, with the positions of errors.
 
 use std::io::BufRead;
 use std::marker::PhantomData;
@@ -10,13 +10,13 @@ use probity_lm::{nearest, refuse_repeated_keys};
 
 use crate::line_error::{LineError, escape, in_words};
 
-/// The longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 pub const MAX_LINE: usize = 64 << 20;
 
-/// Reads a value of `T` from each line: yields the line's number (from 1) and the value or what is wrong with the line.
+/// Parses a `T` from each line: yields the line number (from 1) and the value or the error.
 ///
-/// Blank lines and CRLF line ends are passed over; [`crate::open()`] skips a byte order mark. A line that is wrong does not end
-/// the reading, but a reader that fails does. Never holds more than one line, and never more of it than the limit.
+/// Skips blank lines and accepts CRLF line ends; [`crate::open()`] skips a byte order mark. An invalid line does not
+/// end the iteration, a failing reader does. Holds at most one line in memory, up to the line limit.
 pub struct JsonLines<T, R> {
     reader: R,
     max_line: usize,
@@ -27,24 +27,24 @@ pub struct JsonLines<T, R> {
 }
 
 impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
-    /// Reads from `reader`.
+    /// Creates a reader of lines.
     pub fn new(reader: R) -> Self {
         Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
     }
 
-    /// The line that was read last, without its end.
+    /// The last line read, without its line end.
     pub(crate) fn line(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Accepts lines of up to `bytes` bytes, without their ends: a limit that tests can reach.
+    /// Sets the maximum line length in bytes, without line ends. For tests.
     #[cfg(test)]
     fn with_max_line(mut self, bytes: usize) -> Self {
         self.max_line = bytes;
         self
     }
 
-    /// Reads one line into the buffer without its end: `None` at the end of the input.
+    /// Reads one line into the buffer without its line end: `None` at the end of the input.
     fn read_line(&mut self) -> Option<Result<(), LineError>> {
         self.buffer.clear();
         let mut too_long = false;
@@ -52,7 +52,7 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         loop {
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
-                // `fill_buf` hands this on; a signal that came in between is no failure of the file.
+                // `fill_buf` returns interruptions by signals; they are not failures of the file.
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Some(Err(LineError::Read(e))),
             };
@@ -62,9 +62,9 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
             any = true;
             let end = available.iter().position(|&b| b == b'\n');
             let part = &available[..end.unwrap_or(available.len())];
-            // One byte of grace for the carriage return, cut off below.
+            // One extra byte for the carriage return, which is removed below.
             too_long |= self.buffer.len() + part.len() > self.max_line.saturating_add(1);
-            // The rest of such a line is read and let go: the next line can still be good.
+            // The rest of an overlong line is read and discarded: the next line may be valid.
             if !too_long {
                 self.buffer.extend_from_slice(part);
             }
@@ -108,26 +108,26 @@ impl<T: DeserializeOwned, R: BufRead> Iterator for JsonLines<T, R> {
     }
 }
 
-/// A value from the bytes of one line.
+/// Parses a value from the bytes of one line.
 pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
     let text = std::str::from_utf8(line).map_err(|e| LineError::Utf8 { byte: e.valid_up_to() + 1 })?;
-    // As a list of its fields' values a record would be read too.
+    // serde would also accept a record as a list of its field values.
     if text.trim_start().starts_with('[') {
-        return Err(LineError::content("", "a list, where each line is one JSON object"));
+        return Err(LineError::content("", "expected a JSON object, found a list"));
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
         let field = e.path().to_string();
         explain(text, field, &e.into_inner())
     })?;
-    // Two objects on one line would otherwise be one record, and the second lost.
+    // Otherwise two objects on one line would become one record, and the second would be lost.
     deserializer.end().map_err(|e| explain(text, String::new(), &e))?;
-    // A map would keep the last of the two and say nothing.
+    // A map would silently keep the last of two equal keys.
     refuse_repeated_keys(line).map_err(|e| LineError::content("", without_place(&e.to_string())))?;
     Ok(value)
 }
 
-/// What a value of a line says; an error names the field and what is expected.
+/// Deserialises a JSON value; errors name the field and what was expected.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let field = error.path().to_string();
@@ -146,7 +146,7 @@ fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
     if error.is_data() { LineError::Shape { field, column, why, nearest } } else { LineError::Syntax { column, why } }
 }
 
-/// What the reader of JSON says, without the place, which is one in the line.
+/// The message of the JSON parser, without the position.
 fn without_place(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(why, _)| why)
 }
@@ -155,12 +155,12 @@ fn escaped(why: &str) -> String {
     why.chars().flat_map(escape).collect()
 }
 
-/// The nearest of the names that serde lists after an unknown one: ``unknown field `x`, expected one of `a`, `b` ``.
+/// The nearest known name in serde's message: ``unknown field `x`, expected one of `a`, `b` ``.
 fn unknown_name(why: &str) -> Option<String> {
     let (unknown, known) = why
         .strip_prefix("unknown field `")
         .or_else(|| why.strip_prefix("unknown variant `"))?
-        // From the right: the unknown name is the file's own text and may hold the same words.
+        // Search from the right: the unknown name comes from the file and may contain the same words.
         .rsplit_once("`, expected ")?;
     nearest(unknown, known.split('`').skip(1).step_by(2)).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Which column is which: a foreign table as samples.
+//! Maps the columns of a table to the fields of a sample.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,28 +12,28 @@ use probity_options::written_as_text;
 
 use crate::line_error::shown;
 
-/// A field of a sample, as it is written in a mapping.
+/// A field of a sample, as written in a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
-    /// `id`: the sample's id.
+    /// `id`: the id of the sample.
     Id,
     /// `context`.
     Context,
     /// `instruction`.
     Instruction,
-    /// `text.NAME`: a further text, called by its name.
+    /// `text.NAME`: a further named text.
     Text(String),
-    /// `candidate`, `candidate.NAME`: candidate texts, called by their column, by their place in a list, or `NAME`.
+    /// `candidate`, `candidate.NAME`: candidate texts, named after their column, their position in a list, or `NAME`.
     Candidate(Option<String>),
-    /// `candidate-id`: what the row's candidate is called.
+    /// `candidate-id`: the id of the row's candidate.
     CandidateId,
     /// `reference`: one reference text or a list of them.
     Reference,
     /// `score.ATTRIBUTE`, `score.CANDIDATE.ATTRIBUTE`: gold scores.
     Score(String),
-    /// `preference`: which candidate people preferred.
+    /// `preference`: the preferred candidate.
     Preference,
-    /// `preference.VALUE`: which candidate (not: which column) that value of the preference means, or `tie`.
+    /// `preference.VALUE`: the candidate (not: the column) that this value of the preference means, or `tie`.
     PreferenceValue(String),
 }
 
@@ -42,7 +42,7 @@ impl Field {
                                  score.ATTRIBUTE, \
         score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
 
-    /// Whether several columns can stand for it.
+    /// Whether several columns can be mapped to the field.
     pub(crate) fn takes_several(&self) -> bool {
         self.is_joined() || matches!(self, Self::Candidate(None) | Self::Reference)
     }
@@ -51,7 +51,7 @@ impl Field {
         matches!(self, Self::Context | Self::Instruction | Self::Preference | Self::CandidateId)
     }
 
-    /// Whether texts of several columns or list items become one text.
+    /// Whether texts of several columns or list items are joined.
     pub(crate) fn is_joined(&self) -> bool {
         matches!(self, Self::Context | Self::Instruction | Self::Text(_))
     }
@@ -111,25 +111,25 @@ fn near_field(text: &str) -> Option<String> {
     })
 }
 
-/// Why a mapping cannot be one.
+/// Invalid mapping.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum MappingError {
-    /// It has not the form `FIELD=COLUMN`.
+    /// The entry does not have the form `FIELD=COLUMN`.
     #[error("`{0}` is not of the form FIELD=COLUMN, such as context=article")]
     Form(String),
-    /// There is no such field.
-    #[error("there is no field `{field}`{}; the fields are {}", nearest.as_ref().map(|n| format!(" (did you mean \
+    /// Unknown field.
+    #[error("unknown field `{field}`{}; the fields are {}", nearest.as_ref().map(|n| format!(" (did you mean \
         `{n}`?)")).unwrap_or_default(), Field::FORMS)]
     UnknownField {
-        /// What was written.
+        /// The text of the user.
         field: String,
-        /// The name most like it.
+        /// The most similar known name.
         nearest: Option<String>,
     },
-    /// A field of which each row has its own.
-    #[error("`{0}` cannot be the same for every row; context, instruction, preference and candidate-id can")]
+    /// A constant for a field that differs per row.
+    #[error("`{0}` cannot have a constant value; context, instruction, preference and candidate-id can")]
     Constant(String),
-    /// A field that takes one column has two.
+    /// Two columns for a field that takes one.
     #[error("`{field}` is mapped twice, to `{first}` and to `{second}`")]
     Twice {
         /// The field.
@@ -141,20 +141,20 @@ pub enum MappingError {
     },
 }
 
-/// One column and the field that it is: what `--map FIELD=COLUMN` gives.
+/// A column and its field: one `--map FIELD=COLUMN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapEntry {
     /// The field.
     pub field: Field,
-    /// Whether `column` is the value itself, the same for every row: `FIELD:=VALUE`.
+    /// Whether `column` is a constant value for every row: `FIELD:=VALUE`.
     pub constant: bool,
-    /// The column's name, or a path to a value in it (`input.text`, `turns[0]`, `responses[].text`). For
+    /// Column name, or a path into its values (`input.text`, `turns[0]`, `responses[].text`). For
     /// [`Field::PreferenceValue`] a candidate.
     pub column: String,
 }
 
 impl MapEntry {
-    /// Whether no value is to be read for the field: `FIELD:=`. The context is then empty.
+    /// Whether the field is disabled: `FIELD:=`. The context is then empty.
     pub(crate) fn is_left_out(&self) -> bool {
         let can_be = !matches!(self.field, Field::Candidate(_) | Field::PreferenceValue(_));
         self.constant && self.column.is_empty() && can_be
@@ -165,16 +165,16 @@ impl FromStr for MapEntry {
     type Err = MappingError;
 
     fn from_str(text: &str) -> Result<Self, MappingError> {
-        // At the first `=`: names of columns may have more of them, names of fields have none.
+        // Split at the first `=`: column names may contain more of them, field names contain none.
         let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
         let field = field.trim();
         let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
-        // A value may be empty, a column's name not.
+        // A value may be empty, a column name may not.
         if column.is_empty() && !constant {
             return Err(MappingError::Form(shown(text)));
         }
         let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
-        // An empty value leaves a column that has the field's name out.
+        // An empty value disables the column named after the field.
         if constant && !entry.is_left_out() && !entry.field.may_be_constant() {
             return Err(MappingError::Constant(shown(&entry.field.to_string())));
         }
@@ -190,16 +190,16 @@ impl fmt::Display for MapEntry {
 
 written_as_text!(MapEntry);
 
-/// Which columns are which fields, in the order in which they were given: that of candidates is theirs in the sample.
+/// The columns and their fields, in the order of the user; candidates of a sample keep this order.
 ///
-/// As data it is a map from a field to a column or a list of columns.
+/// Serialised as a map from a field to a column or a list of columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
     pub(crate) entries: Vec<MapEntry>,
 }
 
 impl Mapping {
-    /// Of these entries. A field that takes one column and has two is an error.
+    /// Creates a mapping. Two columns for a field that takes one are an error.
     pub fn new(entries: impl IntoIterator<Item = MapEntry>) -> Result<Self, MappingError> {
         let mut mapping = Self::default();
         for entry in entries {
@@ -213,7 +213,7 @@ impl Mapping {
         self.entries.is_empty()
     }
 
-    /// The entries, in their order.
+    /// The entries, in order.
     pub fn entries(&self) -> &[MapEntry] {
         &self.entries
     }
@@ -278,8 +278,7 @@ impl<'de> Deserialize<'de> for Mapping {
                         FieldColumns::Several(columns) => columns,
                     };
                     for column in columns {
-                        // By way of the text, so that a mapping that is data is held to the same rules as one that is
-                        // typed.
+                        // Goes through the text form, so that serialised mappings obey the same rules as typed ones.
                         let entry: MapEntry = format!("{field}={column}").parse().map_err(de::Error::custom)?;
                         mapping.add(entry).map_err(de::Error::custom)?;
                     }
@@ -310,7 +309,7 @@ mod tests {
         let written: Vec<String> = mapping.entries().iter().map(ToString::to_string).collect();
         assert_eq!(written, all);
         assert!("candidate:=a".parse::<MapEntry>().is_err() && "score.x:=1".parse::<MapEntry>().is_err());
-        // An attribute whose name ends in a colon would be written as a value, and read as one.
+        // An attribute name ending in a colon would be parsed as a value.
         assert!("score.x: =c".parse::<MapEntry>().is_err());
         let json = serde_json::to_value(&mapping).expect("JSON");
         assert_eq!(json["candidate"], serde_json::json!(["summary_a", "summary_b"]));

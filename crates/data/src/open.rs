@@ -125,7 +125,10 @@ pub(crate) fn read_all(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     // One byte more than is allowed tells a file at the limit from one beyond it.
     reader.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {limit} bytes, unpacked")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {limit} bytes uncompressed"),
+        ));
     }
     Ok(bytes)
 }

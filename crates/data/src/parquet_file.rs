@@ -147,9 +147,9 @@ fn row(record: Record) -> Result<Map<String, Value>, LineError> {
 /// Why a value has no JSON form here.
 #[derive(Debug, thiserror::Error)]
 enum Unread {
-    #[error("a decimal is not read; write it as a double")]
+    #[error("decimals are not supported; write a double")]
     Decimal,
-    #[error("bytes that are not UTF-8 from byte {byte} on")]
+    #[error("invalid UTF-8 at byte {byte}")]
     Bytes { byte: usize },
     /// Of a record inside the row.
     #[error(transparent)]
@@ -207,7 +207,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, parquet::errors::ParquetError>) -
 fn shown_message(why: &str) -> String {
     let why = why.strip_prefix("Parquet error: ").unwrap_or(why);
     format!(
-        "the Parquet file is damaged or of a kind that is not read: {}",
+        "the Parquet file is damaged or not supported: {}",
         why.chars().take(300).flat_map(crate::line_error::escape).collect::<String>()
     )
 }

@@ -18,7 +18,7 @@ pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     let tail = source.get_bytes(end, 8)?;
     let size = u64::from(u32::from_le_bytes(tail[..4].try_into().expect("four bytes")));
     if &tail[4..] != b"PAR1" {
-        return Err(damaged("it does not end as a Parquet file does"));
+        return Err(damaged("it does not end like a Parquet file"));
     }
     // The size is the file's own word. Held against its length, it cannot ask for memory that the file does not have.
     let start = end.checked_sub(size).ok_or_else(|| damaged("its footer is longer than the file"))?;

@@ -46,7 +46,7 @@ impl Partial {
                 .columns()
                 .find(|(name, _)| name == field)
                 .map_or(field.to_owned(), |(_, column)| column.name.clone());
-            let why = format!("another than on line {first}, which has the same id `{id}`");
+            let why = format!("differs from line {first}, which has the same id `{id}`");
             wrong.push(LineError::cell(&column, field, why));
         };
         match (&self.context, row.context) {
@@ -72,7 +72,11 @@ impl Partial {
         for (place, candidate) in row.candidates {
             match self.candidates.iter().find(|(_, known)| known.id == candidate.id) {
                 Some((line, _)) => {
-                    let why = format!("`{}` of sample `{id}` was already on line {line}", shown(&candidate.id));
+                    let why = format!(
+                        "duplicate candidate `{}` of sample `{id}`, first on line \
+                                       {line}",
+                        shown(&candidate.id)
+                    );
                     wrong.push(LineError::content("candidate-id", why));
                 }
                 None => self.candidates.push((place, candidate)),
@@ -144,7 +148,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
         let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
         let placed = || place().map(|candidate| Preference::Candidate(candidate.id.clone()));
         return direct(meaning).or_else(placed).ok_or_else(|| {
-            wrong(format!("`{}` means `{}`, but the candidates are {}", shown(value), shown(meaning), ids()))
+            wrong(format!("`{}` is mapped to `{}`, but the candidates are {}", shown(value), shown(meaning), ids()))
         });
     }
     if let Some(found) = direct(value) {
@@ -167,11 +171,14 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
     // Numbers are not guessed: a 1 is the second candidate where they count from 0, and the first where they count from
     // 1.
     Err(if value.parse::<f64>().is_ok() {
-        wrong(format!("`{value}` does not say from where candidates are counted; they are {}", ids())).with_hint(
-            format!("say what each value means: {} where they count from 0, {} from 1", counted(0), counted(1)),
-        )
+        wrong(format!(
+            "`{value}` is ambiguous, because candidates may count from 0 or from 1; they are \
+                       {}",
+            ids()
+        ))
+        .with_hint(format!("map each value: {} to count from 0, {} to count from 1", counted(0), counted(1)))
     } else {
-        wrong(format!("no candidate is called `{value}`; they are {}", ids()))
-            .with_hint(format!("say what it means: --map preference.{value}=CANDIDATE or --map preference.{value}=tie"))
+        wrong(format!("unknown candidate `{value}`; the candidates are {}", ids()))
+            .with_hint(format!("map it: --map preference.{value}=CANDIDATE or --map preference.{value}=tie"))
     })
 }

@@ -123,7 +123,7 @@ impl PreparedMapping {
             return missing("context", "the context");
         }
         if !self.meanings.is_empty() && self.preference.is_none() {
-            return missing("preference", "the preference whose values are explained");
+            return missing("preference", "the preference whose values are mapped");
         }
         if self.candidate_id.is_some() {
             let [slot] = &self.slots[..] else {
@@ -131,7 +131,7 @@ impl PreparedMapping {
             };
             self.gathers = !slot.column.is_each();
             if self.gathers && self.id.is_none() {
-                return missing("id", "the id that tells which rows are one sample");
+                return missing("id", "the id that groups rows into samples");
             }
         }
         Ok(())
@@ -266,14 +266,14 @@ impl PreparedMapping {
             let Some(value) = slot.column.value(row) else { continue };
             let refused = |why: String| cell(&slot.field(), &slot.column, why);
             if let Some(role) = role_without_answer(value.as_ref()) {
-                return Err(refused(format!("its last message is by the {role}, so it holds no answer")));
+                return Err(refused(format!("its last message is from the {role}, so it has no answer")));
             }
             let Some(said) = before_the_answer(value.as_ref()) else { continue };
             let said = said.map_err(refused)?;
             match &before {
                 Some((first, other)) if *other != said => {
                     let why = format!(
-                        "what was said before its answer is not what was said in `{}`",
+                        "the conversation before its answer differs from that in `{}`",
                         shown(&first.column.name)
                     );
                     return Err(cell(&slot.field(), &slot.column, why));
@@ -286,7 +286,12 @@ impl PreparedMapping {
             // Published preferences repeat the prompt in their conversations. Where one does not, its answer is one to
             // another question.
             (Some(prompt), Some((slot, said))) if !said.contains(prompt.trim()) && self.has_known_answer() => {
-                Err(cell(&slot.field(), &slot.column, "what was said before its answer is not the row's prompt"))
+                Err(cell(
+                    &slot.field(),
+                    &slot.column,
+                    "the conversation before its answer does not contain the row's \
+                                                       prompt",
+                ))
             }
             // The conversation has all turns; the prompt of such sets is often the first one alone.
             (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said.into())),
@@ -317,7 +322,7 @@ impl PreparedMapping {
             // Before other lists: a list of messages is one answer, not a candidate for each message.
             Value::Array(_) if said.is_some() => (said.iter().collect(), false),
             Value::Array(_) if slot.name.is_some() => {
-                return Err(wrong("a list, where one text has a name of its own".into()));
+                return Err(wrong("expected one text for a named candidate, found a list".into()));
             }
             Value::Array(items) => (items.iter().collect(), true),
             one => (vec![one], false),
@@ -370,12 +375,12 @@ impl PreparedMapping {
         let keys: Vec<String> = row.keys().map(str::to_owned).collect();
         // Parquet files and frames leave nulls out of their rows.
         if self.names_columns || column.root(&names(&keys)).is_some() {
-            return cell(&field.to_string(), column, "there is no value");
+            return cell(&field.to_string(), column, "missing value");
         }
         let near = nearest(&column.name, keys.iter().map(String::as_str));
         let near = near.map(|near| format!("did you mean `{}`? ", shown(near)));
         let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
-        cell(&field.to_string(), column, "there is no such column").with_hint(hint)
+        cell(&field.to_string(), column, "no such column").with_hint(hint)
     }
 }
 
@@ -410,15 +415,15 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
 /// Why a value is no candidate.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum CandidateError {
-    #[error("`{key}` is {found}, not a text")]
+    #[error("`{key}` is {found}, not a string")]
     Key { key: &'static str, found: &'static str },
-    #[error("`scores.{attribute}` {source}")]
+    #[error("`scores.{attribute}`: {source}")]
     #[diagnostic(forward(source))]
     Score { attribute: String, source: NumberError },
     #[error("an object without `text`")]
-    #[diagnostic(help("say where its text is: COLUMN[].KEY; its keys are {keys}"))]
+    #[diagnostic(help("map its text: COLUMN[].KEY; its keys are {keys}"))]
     NoText { keys: String },
-    #[error("{found}, not a text")]
+    #[error("expected a string, found {found}")]
     Kind { found: &'static str },
 }
 
@@ -462,7 +467,17 @@ fn scores(
 
 fn name(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<String>, LineError> {
     let Some(value) = column.value(row) else { return Ok(None) };
-    plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
+    plain(&value).map(Some).ok_or_else(|| {
+        cell(
+            &field.to_string(),
+            column,
+            format!(
+                "expected a name, found \
+                                                                                    {}",
+                kind(&value)
+            ),
+        )
+    })
 }
 
 /// As many names as there are candidates.
@@ -472,7 +487,7 @@ fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Resul
     match names {
         Some(names) if names.len() == items => Ok(names),
         Some(names) => Err(cell(field, column, format!("{} names for {items} candidates", names.len()))),
-        None => Err(cell(field, column, format!("{}, not a list of names", kind(&value)))),
+        None => Err(cell(field, column, format!("expected a list of names, found {}", kind(&value)))),
     }
 }
 

@@ -43,8 +43,8 @@ pub trait Record: DeserializeOwned {
 impl Record for Sample {
     const KIND: &'static str = "sample";
     const ID_TWICE: Option<&'static str> = Some(
-        "rows that are one sample's candidates are put together where a column names these: --map candidate-id=COLUMN; \
-         to number the rows instead: --map id:=",
+        "to group rows into one sample, map their candidates: --map candidate-id=COLUMN; to number the rows instead: \
+         --map id:=",
     );
     const EXAMPLE: &'static str =
         r#"{"id": "1", "context": "…", "candidates": [{"id": "a", "text": "…"}, {"id": "b", "text": "…"}]}"#;
@@ -207,7 +207,7 @@ impl<'a, T: Record> Records<'a, T> {
         if id.is_empty() {
             wrong.insert(0, LineError::content("id", "empty"));
         } else if let Some(first) = self.places_of_ids.get(id) {
-            let why = format!("{} `{}` was already on {} {first}", T::KIND, shown(id), self.problems.unit);
+            let why = format!("duplicate {} `{}`, first on {} {first}", T::KIND, shown(id), self.problems.unit);
             let error = LineError::content("id", why);
             wrong.insert(0, T::ID_TWICE.into_iter().fold(error, LineError::with_hint));
         // A record that is refused does not take its id: whoever repeats the line and mends it below means the second.

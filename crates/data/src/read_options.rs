@@ -13,19 +13,18 @@ use crate::{DataError, DataFormat, LineError, MapEntry, Mapping, Sample, SampleS
 #[serde(default)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "a path to a place in a row is written with brackets, in help too")]
 pub struct ReadOptions {
-    /// Which column is which field; once for each. `probity help data` has examples
+    /// Map a column to a field; repeatable
     ///
-    /// FIELD is id, context, instruction, text.NAME, candidate, candidate.NAME, candidate-id, reference,
-    /// score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path
-    /// to a place in it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that
-    /// value.
-    /// Several columns, and the items of a list (chunks[]), become one context, instruction or text with blank lines
-    /// between them. Fields that --map does not name are read from the columns with their names, and preferences from
-    /// prompt, chosen and rejected; FIELD:= leaves such a column out. Without --map, JSON lines can have probity's own
-    /// form.
+    /// `probity help data` has examples. FIELD is id, context, instruction, text.NAME, candidate, candidate.NAME,
+    /// candidate-id, reference, score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a
+    /// column's name, or a path into it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE
+    /// sets the same value for every row. Several columns, and the items of a list (chunks[]), are joined into one
+    /// context, instruction or text, separated by blank lines. Fields without --map are read from the columns with
+    /// their names, and preferences from prompt, chosen and rejected; FIELD:= ignores such a column. Without --map,
+    /// JSON lines may have probity's own form.
     #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
     pub map: Vec<MapEntry>,
-    /// What the file is, where its content and name do not tell
+    /// File format [default: detected from content and name]
     #[schemars(extend("form" = "FORMAT", "heading" = "Data and output"))]
     pub data_format: Option<DataFormat>,
     /// Read only the first N samples

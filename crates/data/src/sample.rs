@@ -72,8 +72,8 @@ pub const TIE: &str = "tie";
 
 /// That a candidate is called `tie` where people may prefer none.
 pub fn called_tie(field: impl Into<String>) -> LineError {
-    let why = "a candidate called `tie` cannot be told from a preference for none";
-    LineError::content(field, why).with_hint("give that candidate another id")
+    let why = "a candidate named `tie` is ambiguous with a tie";
+    LineError::content(field, why).with_hint("use another id for this candidate")
 }
 
 impl Serialize for Preference {
@@ -112,7 +112,7 @@ impl Sample {
             wrong.push(LineError::content("texts", "a text has no name"));
         }
         if self.candidates.is_empty() {
-            wrong.push(LineError::content("candidates", "there is no candidate"));
+            wrong.push(LineError::content("candidates", "no candidates"));
         }
         let mut seen = BTreeMap::new();
         for (i, candidate) in self.candidates.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Sample {
             if candidate.id.is_empty() {
                 wrong.push(LineError::content(id, "empty"));
             } else if let Some(first) = seen.get(&candidate.id) {
-                let why = format!("candidate `{}` was already at candidates[{first}]", shown(&candidate.id));
+                let why = format!("duplicate candidate `{}`, first at candidates[{first}]", shown(&candidate.id));
                 wrong.push(LineError::content(id, why));
             // Only where there is a preference: elsewhere `tie` is a name like any other.
             } else if candidate.id == TIE && self.preference.is_some() {
@@ -134,8 +134,8 @@ impl Sample {
             && self.candidate(id).is_none()
         {
             let near = nearest(id, self.candidates.iter().map(|c| c.id.as_str()));
-            let near = near.map(|n| format!("; the nearest is `{}`", shown(n))).unwrap_or_default();
-            wrong.push(LineError::content("preference", format!("no candidate is called `{}`{near}", shown(id))));
+            let near = near.map(|n| format!("; did you mean `{}`?", shown(n))).unwrap_or_default();
+            wrong.push(LineError::content("preference", format!("unknown candidate `{}`{near}", shown(id))));
         }
         wrong
     }

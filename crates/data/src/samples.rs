@@ -111,7 +111,7 @@ impl<R: BufRead> MappedSamples<R> {
         let (mapping, plan) = self.automatic.plan(None).map_err(|error| LineError::caused("", &error))?;
         if plan.gathers != self.plan.gathers {
             let error = LineError::content(one, "the first row has no such column");
-            return Err(error.with_hint("give it to every row, or leave it out: --map candidate-id:="));
+            return Err(error.with_hint("add it to every row, or ignore it: --map candidate-id:="));
         }
         self.seen.set_used(plan.paths());
         (self.mapping, self.plan) = (mapping, plan);
@@ -163,7 +163,7 @@ impl<R: BufRead> MappedSamples<R> {
         let is_path = |column: &ColumnPath| column.root(&known).is_some_and(|root| root != column.name);
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| is_path(column));
         wrong.extend(
-            leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")),
+            leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it has no value in any row")),
         );
         // An empty file has no columns at all; that it is empty is told elsewhere.
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))

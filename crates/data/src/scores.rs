@@ -130,12 +130,11 @@ impl ColumnReading {
             None | Some(Value::Null) => Ok(None),
             Some(value) => plain(value)
                 .map(|text| Some(text).filter(|text| !text.is_empty()))
-                .ok_or_else(|| LineError::cell(name, "", format!("{}, not a name", kind(value)))),
+                .ok_or_else(|| LineError::cell(name, "", format!("expected a name, found {}", kind(value)))),
         };
         let missing = || {
-            LineError::content("", "there is no `item`").with_hint(
-                "a row of scores has the columns item, candidate, metric and score, or item, candidate and one column \
-                 for each metric",
+            LineError::content("", "missing `item`").with_hint(
+                "use the columns item, candidate, metric and score, or item, candidate and one column per metric",
             )
         };
         let item = text("item")?.ok_or_else(missing)?;
@@ -144,7 +143,7 @@ impl ColumnReading {
             // A preference stands in each row of its item, so rows can contradict one another.
             let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
             if *known != preference {
-                let why = format!("`{}`, but an earlier row of the item says `{}`", shown(&preference), shown(known));
+                let why = format!("`{}`, but an earlier row of the item has `{}`", shown(&preference), shown(known));
                 return Err(LineError::cell("preference", "", why));
             }
         }
@@ -190,12 +189,12 @@ impl ColumnReading {
                 let candidate =
                     row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
                 let why = format!(
-                    "`{}` of item `{}`{candidate} was already on {} {line}",
+                    "duplicate `{}` of item `{}`{candidate}, first on {} {line}",
                     shown(what),
                     shown(&row.item),
                     self.problems.unit
                 );
-                let hint = "each candidate has one score of a metric; give several runs as several --scores";
+                let hint = "keep one score per candidate and metric; pass several runs with several --scores";
                 repeated.push((row.line, LineError::content("", why).with_hint(hint)));
             } else {
                 first.insert(key, row.line);

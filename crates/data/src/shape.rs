@@ -13,7 +13,7 @@ use crate::line_error::{LineError, in_words, shown};
 const SAMPLE: [&str; 7] = ["id", "context", "instruction", "texts", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
-const OTHER_FORM: &str = "where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
+const OTHER_FORM: &str = "if the fields have other names, map them: --map context=NAME --map candidate=NAME";
 
 /// Every field of a sample that is missing, unknown or of another type.
 pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
@@ -63,7 +63,7 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
     for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
         let error = LineError::content(below(path, key), format!("unknown field `{}`", shown(key)));
         wrong.push(match nearest(key, known.iter().copied()) {
-            Some(near) => error.with_hint(format!("the nearest known name is `{near}`")),
+            Some(near) => error.with_hint(format!("did you mean `{near}`?")),
             None => error,
         });
     }

@@ -7,18 +7,18 @@ use crate::line_error::shown;
 /// Why a value is no number.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum NumberError {
-    #[error("{found}, not a number")]
+    #[error("expected a number, found {found}")]
     Kind { found: &'static str },
     #[error("`{}` is not a finite number", shown(text))]
-    #[diagnostic(help("numbers have a decimal point, not a comma: 0.5, not 0,5"))]
+    #[diagnostic(help("write a decimal point instead of a comma: 0.5, not 0,5"))]
     Comma { text: String },
     #[error("`{}` is not a finite number", shown(text))]
-    #[diagnostic(help("leave the cell empty where there is no score"))]
+    #[diagnostic(help("leave the cell empty if there is no score"))]
     Text { text: String },
-    #[error("further from 0 than {MOST_SCORE:e}, which cannot be reckoned with")]
+    #[error("larger in magnitude than {MOST_SCORE:e}")]
     #[diagnostic(help("scale the scores"))]
     Far,
-    #[error("{text} is an integer that is rounded beyond ±2^53")]
+    #[error("{text} is an integer beyond ±2^53, which cannot be represented exactly")]
     #[diagnostic(help("subtract the same number from all scores"))]
     Rounded { text: String },
 }
@@ -80,7 +80,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

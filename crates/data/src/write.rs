@@ -33,7 +33,7 @@ pub(crate) fn check_all(samples: &[Sample]) -> Result<(), (usize, LineError)> {
             return Err((index, error));
         }
         if let Some(first) = seen.insert(sample.id.as_str(), index) {
-            return Err((index, LineError::content("id", format!("sample {first} has the same"))));
+            return Err((index, LineError::content("id", format!("same as sample {first}"))));
         }
     }
     Ok(())

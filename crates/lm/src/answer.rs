@@ -1,75 +1,74 @@
-//! What comes back.
+//! Results of requests.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{normalise, opens_thought};
 
-/// How a request ended. Summaries count each; a reason never hides behind a number.
+/// How a request ended. Summaries count each outcome separately.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The answer stands.
+    /// The answer is valid.
     Scored,
-    /// The answer stands, but the labels together are less probable than the threshold: the model wanted to say
-    /// something else.
+    /// The answer is valid, but the label mass is below the threshold: the model prefers other tokens.
     LowMass {
-        /// What the model would rather say, where that is known.
+        /// What the model prefers instead, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// Two or more answers are exactly as good.
+    /// Two or more labels are equally probable.
     Tie,
-    /// Generated text held no valid answer.
+    /// The generated text has no valid answer.
     Unparsed {
-        /// What was missing.
+        /// What is missing.
         why: String,
     },
-    /// The prompt with its longest answer does not fit the model's context, or the memory that the model was given for
-    /// keys and values. Nothing was truncated or computed.
+    /// The prompt with its longest answer exceeds the model's context or its cache budget. Nothing was truncated or
+    /// computed.
     TooLong {
-        /// Tokens needed: of the prompt and its longest answer. Of texts of over 256 KiB, which are not cut into tokens
-        /// where that is not needed to know it, at least so many.
+        /// Tokens needed for the prompt and its longest answer. A lower bound for texts over 256 KiB, which are only
+        /// tokenised when necessary.
         tokens_needed: usize,
-        /// Tokens that would fit.
+        /// Maximum number of tokens.
         limit: usize,
     },
-    /// The model's chat template would show another text than the one given. Nothing was computed.
+    /// The model's chat template changes the text of a message. Nothing was computed.
     Altered {
-        /// Whose message it leaves out or changes.
+        /// Which message it drops or changes.
         why: String,
     },
-    /// There was nothing to judge.
+    /// The prompt is empty.
     Empty,
-    /// The model's arithmetic gave no usable number (an infinite or undefined logit).
+    /// The model produced an infinite or undefined logit.
     NotFinite {
-        /// Where.
+        /// Where it occurred.
         why: String,
     },
 }
 
 impl Outcome {
-    /// Whether an answer stands behind it.
+    /// Whether the result has an answer.
     pub fn has_answer(&self) -> bool {
         matches!(self, Self::Scored | Self::LowMass { .. } | Self::Tie)
     }
 
-    /// Whether the answer stands although its labels are improbable.
+    /// Whether the answer has low label mass.
     pub fn is_low_mass(&self) -> bool {
         matches!(self, Self::LowMass { .. })
     }
 
-    /// Whether the model had its say, though it may have said nothing. Where it had not, the outcome tells of the prompt or of
-    /// the arithmetic, and nothing of what the model would answer.
+    /// Whether the model was run and its output is meaningful, even if empty. Otherwise the outcome describes the
+    /// prompt or the arithmetic.
     pub fn has_say(&self) -> bool {
         !matches!(self, Self::TooLong { .. } | Self::Altered { .. } | Self::NotFinite { .. })
     }
 
-    /// Whether what was generated can be read, though it may be empty. Where its tokens have no text, the model has said why.
+    /// Whether the generated text is readable, even if empty. It is not if its tokens could not be decoded.
     pub fn has_text(&self) -> bool {
         self.has_say() && !matches!(self, Self::Unparsed { .. })
     }
 
-    /// The outcome's name, as in records and summaries.
+    /// The outcome's name in records and summaries.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Scored => "scored",
@@ -84,7 +83,7 @@ impl Outcome {
     }
 }
 
-/// One label's probability.
+/// Probability of one label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelScore {
     /// The label's name.
@@ -94,13 +93,13 @@ pub struct LabelScore {
     pub logprob: f64,
     /// P(label) / Σ P(labels).
     pub prob: f64,
-    /// The variants that differ in tokens, with the log-probability of each token; empty where a model does not tell.
+    /// Variants with distinct tokens and the log-probability of each token. Empty if the model does not report them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<ContinuationAnswer>,
 }
 
 fn logprob<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    // JSON has no infinity: serde_json writes null for it, and null is not read as a number.
+    // JSON has no infinity: serde_json writes null, which does not parse as a number.
     Ok(Option::deserialize(from)?.unwrap_or(f64::NEG_INFINITY))
 }
 
@@ -109,27 +108,27 @@ fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     Ok(logprobs.into_iter().map(|logprob| logprob.unwrap_or(f64::NEG_INFINITY)).collect())
 }
 
-/// How far a probability may be from what its logarithms say.
+/// Tolerance between a probability and the exponential of its logarithm.
 const SOUND: f64 = 1e-6;
 
-/// The probabilities of a label set.
+/// Probabilities of a label set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelAnswer {
-    /// In the order of the request's set.
+    /// In the order of the request's label set.
     pub labels: Vec<LabelScore>,
     /// Σ P(labels) under the full vocabulary.
     pub mass: f64,
-    /// The text of the likeliest next token where the labels were asked for; absent where a model does not tell.
+    /// Text of the most probable next token at the label position. Absent if the model does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likeliest: Option<String>,
 }
 
 impl LabelAnswer {
-    /// From log P of each label; `None` where no label has any probability.
+    /// Builds the answer from log P of each label. `None` if every label has probability 0.
     pub fn from_logprobs<S: Into<String>>(logprobs: impl IntoIterator<Item = (S, f64)>) -> Option<Self> {
         let (names, logprobs): (Vec<String>, Vec<f64>) = logprobs.into_iter().map(|(n, l)| (n.into(), l)).unzip();
         let probs = normalise(&logprobs)?;
-        // Not scaled by the largest, as the probabilities are: a mass that underflows is 0, and low in any case.
+        // Not scaled by the largest, unlike the probabilities. A mass that underflows is 0, which is low anyway.
         let mass = logprobs.iter().map(|l| libm::exp(*l)).sum();
         let labels = names.into_iter().zip(logprobs).zip(probs);
         Some(Self {
@@ -141,10 +140,10 @@ impl LabelAnswer {
         })
     }
 
-    /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else
+    /// [`Outcome::LowMass`] below `min_mass`, [`Outcome::Tie`] if the two best labels are equal, otherwise
     /// [`Outcome::Scored`].
     pub fn outcome(&self, min_mass: f64) -> Outcome {
-        // Before ties: equal labels that the model hardly considers say nothing about the texts.
+        // Checked before ties: equal labels with low mass say nothing about the texts.
         if self.mass < min_mass {
             let why = self.likeliest.as_ref().map(|token| {
                 let thinks = if opens_thought(token) { ", which opens a thought" } else { "" };
@@ -156,26 +155,26 @@ impl LabelAnswer {
         if self.labels.iter().filter(|l| l.logprob == best).count() > 1 { Outcome::Tie } else { Outcome::Scored }
     }
 
-    /// Whether the probabilities are such, and follow from their logarithms; summed in another order they may differ in
-    /// their last digits.
+    /// Whether the probabilities are valid and consistent with their logarithms, up to rounding from the order of
+    /// summation.
     pub fn is_sound(&self) -> bool {
         let logprobs: Vec<f64> = self.labels.iter().map(|label| label.logprob).collect();
-        // Relative, but absolute below 1e-6: of a probability of 0 no relative tolerance would leave anything.
+        // Relative tolerance, absolute below 1e-6: a relative tolerance around 0 would allow nothing.
         let near = |a: f64, b: f64| (a - b).abs() <= SOUND * b.abs().max(SOUND);
         let Some(probs) = normalise(&logprobs) else { return false };
         let mass: f64 = logprobs.iter().map(|logprob| libm::exp(*logprob)).sum();
-        // A sum over variants may round to a little above 1, so a logarithm may be a little above 0.
+        // A sum over variants can round to slightly above 1, so a logarithm can be slightly above 0.
         let each = self.labels.iter().zip(probs).all(|(label, prob)| label.logprob <= SOUND && near(label.prob, prob));
         each && near(self.mass, mass) && self.mass <= 1.0 + SOUND
     }
 
-    /// The label of that name.
+    /// The label with this name.
     pub fn get(&self, name: &str) -> Option<&LabelScore> {
         self.labels.iter().find(|l| l.name == name)
     }
 }
 
-/// The probability of a given continuation.
+/// Probability of a continuation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContinuationAnswer {
     /// Σ log P(token | before). Minus infinity is null in JSON.
@@ -184,25 +183,25 @@ pub struct ContinuationAnswer {
     /// log P of each token.
     #[serde(deserialize_with = "logprobs")]
     pub token_logprobs: Vec<f64>,
-    /// Each token's text, lossy where a token is a part of a character.
+    /// Text of each token, lossy if a token is part of a character.
     pub tokens: Vec<String>,
-    /// Each token's id.
+    /// Id of each token.
     pub token_ids: Vec<u32>,
-    /// Whether greedy decoding would have produced it: each token is the most probable, the lowest id among equals.
+    /// Whether greedy decoding would produce it: each token is the most probable, with ties going to the lowest id.
     pub is_greedy: bool,
 }
 
-/// A model's state behind a layer while it reads a text: the mean of the residual stream over the text's tokens.
+/// A model's state after a layer for a text: the mean of the residual stream over the text's tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PooledState {
-    /// Behind how many layers.
+    /// Number of layers applied.
     pub layer: usize,
-    /// `(hidden_size)`. Kept as its bits, in base64.
+    /// `(hidden_size)`. Serialised as base64 of the bits.
     #[serde(with = "state_bits")]
     pub values: Vec<f32>,
 }
 
-/// Little-endian bytes in base64: a fifth of what decimal digits take, and nothing to round.
+/// Little-endian bytes in base64: about a fifth of the size of decimal digits, without rounding.
 mod state_bits {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
@@ -225,64 +224,64 @@ mod state_bits {
     }
 }
 
-/// The probability of a given text, and the states that it was read in.
+/// Probability of a text and its hidden states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadingAnswer {
-    /// Of each token.
+    /// Probability of each token.
     pub continuation: ContinuationAnswer,
-    /// Of the layers that were asked for, in their order; finite.
+    /// Pooled states of the requested layers, in request order; finite.
     pub states: Vec<PooledState>,
 }
 
-/// A token that could have come at a place.
+/// A possible token at a position.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenAlternative {
-    /// Its id.
+    /// Token id.
     pub id: u32,
-    /// Its text, lossy where it is a part of a character.
+    /// Token text, lossy if it is part of a character.
     pub token: String,
     /// log P(token | before) under the full vocabulary. Minus infinity is null in JSON.
     #[serde(deserialize_with = "logprob")]
     pub logprob: f64,
 }
 
-/// The probabilities of given tokens, and the likeliest ones at their places.
+/// Probabilities of the requested tokens and the most probable alternatives at their positions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokensAnswer {
-    /// Of each token.
+    /// Probability of each token.
     pub continuation: ContinuationAnswer,
-    /// At each token's place, and behind the last where that was asked, the likeliest tokens: the likeliest first, the
-    /// lowest id among equals. Each list is empty where none were asked for.
+    /// The most probable tokens at each position, and after the last if requested. Sorted by probability, ties by
+    /// lowest id. The lists are empty if no alternatives were requested.
     pub alternatives: Vec<Vec<TokenAlternative>>,
 }
 
-/// What a class head says of one class.
+/// Score of one class from a class head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassScore {
-    /// The class, as the model's configuration names it.
+    /// Class name from the model's configuration.
     pub name: String,
-    /// Its logit, finite: the reward where it is the only one.
+    /// Finite logit. With a single class it is the reward.
     pub logit: f64,
 }
 
 impl std::fmt::Display for ClassScore {
-    /// Name and logit, with as many digits as are asked for.
+    /// Name and logit, with the formatter's precision.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{} {:.*}", self.name, to.precision().unwrap_or(4), self.logit)
     }
 }
 
-/// What a class head's logits mean: `problem_type` of a model's configuration.
+/// Meaning of a class head's logits: `problem_type` in the model's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ClassKind {
-    /// One of the classes holds. A class that is alone has a reward for a logit.
+    /// Exactly one class applies. With a single class, the logit is a reward.
     #[default]
     #[serde(rename = "single_label_classification")]
     SingleLabel,
-    /// Each of them holds or does not.
+    /// Each class applies independently.
     #[serde(rename = "multi_label_classification")]
     MultiLabel,
-    /// They are values.
+    /// The logits are values.
     #[serde(rename = "regression")]
     Regression,
 }
@@ -293,8 +292,8 @@ impl ClassKind {
         *self == Self::default()
     }
 
-    /// The probability of each class by finite logits: their softmax, or of each its logistic function. Absent where they
-    /// are values or a reward.
+    /// Class probabilities from finite logits: softmax, or the logistic function per class. Absent for values and
+    /// rewards.
     pub fn probabilities(self, logits: &[f64]) -> Option<Vec<f64>> {
         match self {
             Self::SingleLabel if logits.len() > 1 => normalise(logits),
@@ -303,7 +302,7 @@ impl ClassKind {
         }
     }
 
-    /// The logarithms of [`probabilities`](Self::probabilities), which do not underflow.
+    /// Logarithms of [`probabilities`](Self::probabilities), without underflow.
     pub fn logprobs(self, logits: &[f64]) -> Option<Vec<f64>> {
         match self {
             Self::SingleLabel if logits.len() > 1 => {
@@ -317,18 +316,18 @@ impl ClassKind {
     }
 }
 
-/// log 1 / (1 + exp −x), of the smaller exponential.
+/// log 1 / (1 + exp −x), computed without overflow.
 fn log_logistic(x: f64) -> f64 {
     x.min(0.0) - libm::log1p(libm::exp(-x.abs()))
 }
 
-/// What a class head says of a text.
+/// Output of a class head for a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassAnswer {
-    /// What the logits mean.
+    /// Meaning of the logits.
     #[serde(default, skip_serializing_if = "ClassKind::is_usual")]
     pub kind: ClassKind,
-    /// All of [`ModelDescription::classes`](crate::ModelDescription::classes), in their order.
+    /// All of [`ModelDescription::classes`](crate::ModelDescription::classes), in order.
     pub classes: Vec<ClassScore>,
 }
 
@@ -338,7 +337,7 @@ impl ClassAnswer {
         self.classes.iter().map(|class| class.logit).collect()
     }
 
-    /// The log-probability and the probability of each class, where [there are such](ClassKind::probabilities).
+    /// Log-probability and probability of each class, [if defined](ClassKind::probabilities).
     pub fn probabilities(&self) -> Option<Vec<(f64, f64)>> {
         let logits = self.logits();
         Some(self.kind.logprobs(&logits)?.into_iter().zip(self.kind.probabilities(&logits)?).collect())
@@ -349,31 +348,31 @@ impl ClassAnswer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoreAnswer {
-    /// To [`Ask::Labels`](crate::Ask::Labels).
+    /// Answer to [`Ask::Labels`](crate::Ask::Labels).
     Labels(LabelAnswer),
-    /// To [`Ask::Continuation`](crate::Ask::Continuation).
+    /// Answer to [`Ask::Continuation`](crate::Ask::Continuation).
     Continuation(ContinuationAnswer),
-    /// To [`Ask::Reading`](crate::Ask::Reading).
+    /// Answer to [`Ask::Reading`](crate::Ask::Reading).
     Reading(ReadingAnswer),
-    /// To [`Ask::Tokens`](crate::Ask::Tokens).
+    /// Answer to [`Ask::Tokens`](crate::Ask::Tokens).
     Tokens(TokensAnswer),
-    /// To [`Ask::Classes`](crate::Ask::Classes).
+    /// Answer to [`Ask::Classes`](crate::Ask::Classes).
     Classes(ClassAnswer),
 }
 
-/// What a [`ScoreRequest`](crate::ScoreRequest) came to.
+/// Result of a [`ScoreRequest`](crate::ScoreRequest).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScoreResult {
     /// How it ended.
     pub outcome: Outcome,
-    /// Tokens of the prompt as the model saw it, without the answer.
+    /// Number of prompt tokens, including the chat template and excluding the answer.
     pub prompt_tokens: usize,
-    /// Present where [`Outcome::has_answer`].
+    /// Present if [`Outcome::has_answer`].
     pub answer: Option<ScoreAnswer>,
 }
 
 impl ScoreResult {
-    /// The label probabilities, where they were asked for and had.
+    /// The label probabilities, if this is an answer to a label query.
     pub fn labels(&self) -> Option<&LabelAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Labels(labels)) => Some(labels),
@@ -381,7 +380,7 @@ impl ScoreResult {
         }
     }
 
-    /// The continuation's probabilities, where they were asked for and had.
+    /// The continuation's probabilities, if this is an answer to a continuation query.
     pub fn continuation(&self) -> Option<&ContinuationAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Continuation(continuation)) => Some(continuation),
@@ -391,7 +390,7 @@ impl ScoreResult {
         }
     }
 
-    /// The tokens' probabilities with the likeliest ones beside them, where they were asked for and had.
+    /// Token probabilities and alternatives, if this is an answer to a token query.
     pub fn tokens(&self) -> Option<&TokensAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Tokens(tokens)) => Some(tokens),
@@ -399,7 +398,7 @@ impl ScoreResult {
         }
     }
 
-    /// What the class head says, where it was asked and had a number.
+    /// The class head's output, if this is an answer to a class query.
     pub fn classes(&self) -> Option<&ClassAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Classes(classes)) => Some(classes),
@@ -407,7 +406,7 @@ impl ScoreResult {
         }
     }
 
-    /// The continuation's probabilities with the states, where they were asked for and had.
+    /// The continuation's probabilities and states, if this is an answer to a reading query.
     pub fn reading(&self) -> Option<&ReadingAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Reading(reading)) => Some(reading),
@@ -422,35 +421,33 @@ impl ScoreResult {
 pub enum Finish {
     /// The model ended its turn.
     EndOfTurn,
-    /// A stop sequence came.
+    /// A stop sequence was generated.
     Stop,
-    /// The limit of tokens, or the end of the context, was reached.
+    /// The token limit or the end of the context was reached.
     Length,
 }
 
-/// What a [`GenerateRequest`](crate::GenerateRequest) came to. Equal where all is equal but how it was come by,
-/// `accepted_drafts`.
+/// Result of a [`GenerateRequest`](crate::GenerateRequest). Equality ignores `accepted_drafts`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GenerateResult {
-    /// How it ended; [`Outcome::Scored`] where text was generated.
+    /// How it ended; [`Outcome::Scored`] if text was generated.
     pub outcome: Outcome,
-    /// Tokens of the prompt as the model saw it.
+    /// Number of prompt tokens, including the chat template.
     pub prompt_tokens: usize,
-    /// The generated text, without stop sequence and special tokens.
+    /// The generated text, without the stop sequence and special tokens.
     pub text: String,
-    /// The generated ids.
+    /// Ids of the generated tokens.
     pub token_ids: Vec<u32>,
-    /// Why it ended; absent where nothing was generated.
+    /// Why generation ended. Absent if nothing was generated.
     pub finish: Option<Finish>,
-    /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has
-    /// no such point.
+    /// Label probabilities at the verdict point, or why there are none. Absent if not requested or if the text has no
+    /// such point.
     pub verdict: Option<ScoreResult>,
-    /// The probabilities of the generated tokens, and behind them of the one that ended the turn where one did; absent
-    /// where none were asked for or nothing was generated.
+    /// Probabilities of the generated tokens, followed by the end-of-turn token if there is one. Absent if not
+    /// requested or if nothing was generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Box<TokensAnswer>>,
-    /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time
-    /// does, and is kept nowhere.
+    /// Number of accepted draft tokens. Depends on scheduling, like timing, and is not stored.
     #[serde(skip)]
     pub accepted_drafts: usize,
 }
@@ -458,7 +455,8 @@ pub struct GenerateResult {
 impl PartialEq for GenerateResult {
     fn eq(&self, other: &Self) -> bool {
         fn all(result: &GenerateResult) -> impl PartialEq {
-            // All fields by name and no `..`: a new field does not compile until somebody says whether it counts.
+            // Destructured without `..`, so that a new field fails to compile until it is compared or ignored
+            // explicitly.
             let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, tokens, accepted_drafts: _ } =
                 result;
             (outcome, prompt_tokens, text, token_ids, finish, verdict, tokens)
@@ -483,22 +481,22 @@ impl GenerateResult {
     }
 }
 
-/// What a work list cost.
+/// Cost of a work list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of all prompts and answers, as if each were computed from scratch.
+    /// Tokens of all prompts and answers without prefix sharing.
     pub tokens_unshared: u64,
-    /// Tokens that went through the model.
+    /// Tokens that the model computed.
     pub tokens_computed: u64,
-    /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
+    /// Peak bytes of keys and values held or reserved for texts being generated.
     pub peak_cache_bytes: u64,
-    /// Tokens that were generated.
+    /// Tokens generated.
     #[serde(default)]
     pub tokens_generated: u64,
-    /// Tokens that were guessed ahead of the model, and put to it.
+    /// Draft tokens proposed to the model.
     #[serde(default)]
     pub tokens_drafted: u64,
-    /// Of these, those that the model would have said.
+    /// Draft tokens accepted.
     #[serde(default)]
     pub drafts_accepted: u64,
 }
@@ -507,7 +505,7 @@ impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.tokens_unshared += other.tokens_unshared;
         self.tokens_computed += other.tokens_computed;
-        // Lists run one after another, so their peaks do not add up.
+        // Work lists run sequentially, so their peaks do not add up.
         self.peak_cache_bytes = self.peak_cache_bytes.max(other.peak_cache_bytes);
         self.tokens_generated += other.tokens_generated;
         self.tokens_drafted += other.tokens_drafted;

@@ -1,13 +1,13 @@
-//! The byte order mark that editors put in front of a text. It is not part of the text.
+//! Skips the byte order mark at the start of a text.
 
 use std::io::{self, BufRead, Chain, Cursor, Read as _};
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 const UTF_16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
-/// Bytes that show whether a text without a mark is in UTF-16: two characters.
+/// Bytes needed to recognise UTF-16 without a byte order mark: two characters.
 const SHOWN: usize = 4;
 
-/// The bytes without byte order marks at their start: programs that join files leave several.
+/// Removes all byte order marks at the start. Concatenated files can have more than one.
 pub fn without_byte_order_mark(mut text: &[u8]) -> &[u8] {
     while let Some(rest) = text.strip_prefix(MARK) {
         text = rest;
@@ -15,10 +15,10 @@ pub fn without_byte_order_mark(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// A reader that is positioned after the byte order marks at its start.
+/// A reader positioned after the byte order marks at the start.
 ///
 /// # Errors
-/// The first read fails. A text in UTF-16 is refused with [`Utf16Text`].
+/// The first read fails, or the text is UTF-16 ([`Utf16Text`]).
 pub fn skip_byte_order_mark<R: BufRead>(mut reader: R) -> io::Result<Chain<Cursor<Vec<u8>>, R>> {
     let mut kept = Vec::new();
     // A pipe can deliver the mark in parts.
@@ -37,21 +37,21 @@ fn is_beginning(start: &[u8]) -> bool {
     MARK.starts_with(start) || UTF_16.iter().any(|mark| mark.starts_with(start)) || is_every_other_zero(start)
 }
 
-/// Whether every other byte is 0, and no byte between is: a text in UTF-16 that has no mark.
+/// Whether every other byte is 0 and no other is: UTF-16 without a byte order mark.
 fn is_every_other_zero(start: &[u8]) -> bool {
     let is_zero_at = |odd: usize| start.iter().enumerate().all(|(at, byte)| (*byte == 0) == (at % 2 == odd));
     is_zero_at(0) || is_zero_at(1)
 }
 
-/// A text in UTF-16 where UTF-8 is read.
+/// The text is UTF-16; UTF-8 is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("{}; {}", Self::WHAT, Self::HINT)]
 pub struct Utf16Text;
 
 impl Utf16Text {
-    /// What the file is.
-    pub const WHAT: &str = "a text in UTF-16";
-    /// What to do about it.
+    /// Description for error messages.
+    pub const WHAT: &str = "UTF-16 text";
+    /// Hint for error messages.
     pub const HINT: &str = "convert it first: iconv -f UTF-16 -t UTF-8 FILE > FILE.utf8";
 }
 

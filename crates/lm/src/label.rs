@@ -1,32 +1,31 @@
-//! Labels: what a verdict may be, and how its surface forms become disjoint token sequences.
+//! Labels of a verdict and their surface forms as disjoint token sequences.
 
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A verdict and the surface forms that express it.
+/// A label and its surface forms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Label {
-    /// The name in results.
+    /// Name in results.
     pub name: String,
-    /// Surface forms; the label's probability is the sum over those that differ in tokens.
+    /// Surface forms. The label's probability is the sum over those with distinct tokens.
     pub variants: Vec<String>,
 }
 
-/// Whether a label's probability includes that the answer ends there.
+/// Whether a label's probability includes the end of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Termination {
-    /// P(answer *starts with* the variant). A variant that is a token prefix of another label's is refused.
+    /// P(answer *starts with* the variant). Rejects a variant that is a token prefix of another label's.
     #[default]
     Open,
-    /// P(answer *is* the variant): the model's end-of-turn token is charged to it. Lets `1` and `10` stand side by
-    /// side.
+    /// P(answer *is* the variant), including the model's end-of-turn token. Allows both `1` and `10` as labels.
     EndOfTurn,
 }
 
-/// Labels that answer one question. Built by [`LabelSet::new`], which checks what can be checked without a tokenizer.
+/// A set of labels, checked by [`LabelSet::new`] as far as possible without a tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct LabelSet {
@@ -34,7 +33,7 @@ pub struct LabelSet {
     termination: Termination,
 }
 
-/// A [`LabelSet`] as it is read.
+/// A deserialised [`LabelSet`] before validation.
 #[derive(Deserialize)]
 struct Unchecked {
     labels: Vec<Label>,
@@ -45,27 +44,27 @@ impl TryFrom<Unchecked> for LabelSet {
     type Error = LabelError;
 
     fn try_from(read: Unchecked) -> Result<Self, LabelError> {
-        // Sets are also read from files that others made, so they pass the same checks as those that are built here.
+        // Sets can come from files of other programs, so they pass the same checks as those built here.
         Ok(Self::new(read.labels)?.with_termination(read.termination))
     }
 }
 
-/// Why a set of labels cannot be asked for.
+/// Why a label set is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum LabelError {
-    /// No label at all.
+    /// The set is empty.
     #[error("a label set needs at least one label")]
     NoLabels,
-    /// Two labels of one name.
-    #[error("label `{0}` is given twice")]
+    /// Two labels have the same name.
+    #[error("duplicate label `{0}`")]
     DuplicateName(String),
-    /// A label without a variant.
+    /// A label has no variant.
     #[error("label `{0}` has no variants")]
     NoVariants(String),
-    /// A variant without text.
+    /// A variant is empty.
     #[error("label `{0}` has an empty variant")]
     EmptyVariant(String),
-    /// A variant that the tokenizer turns into nothing.
+    /// A variant has no tokens.
     #[error("variant `{variant}` of label `{label}` has no tokens of its own after the prompt")]
     NoTokens {
         /// The label's name.
@@ -73,19 +72,19 @@ pub enum LabelError {
         /// The surface form.
         variant: String,
     },
-    /// Two labels share a sequence of tokens: no answer can tell them apart.
+    /// Two labels share a token sequence, so no answer can tell them apart.
     #[error("labels `{first}` and `{second}` share the tokens of `{variant}`")]
     #[diagnostic(help("choose label words that differ in their first token"))]
     SameTokens {
-        /// The label that comes first in the set.
+        /// The first of the two labels in the set.
         first: String,
         /// The other label.
         second: String,
-        /// The first label's variant; the other's may be another text with the same tokens.
+        /// The first label's variant. The other's may be a different text with the same tokens.
         variant: String,
     },
-    /// One label's tokens begin another's: an answer that begins so could be either. Terminated labels can be told
-    /// apart.
+    /// One label's tokens are a prefix of another's, so an answer that starts with them is ambiguous. Does not occur
+    /// with terminated labels.
     #[error(
         "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this \
          model's tokens"
@@ -104,7 +103,7 @@ pub enum LabelError {
 }
 
 impl LabelSet {
-    /// Checks names and variants; token prefixes are checked by [`resolve_variants`] when a tokenizer is at hand.
+    /// Checks names and variants. [`resolve_variants`] checks token prefixes once a tokenizer is available.
     pub fn new(labels: Vec<Label>) -> Result<Self, LabelError> {
         if labels.is_empty() {
             return Err(LabelError::NoLabels);
@@ -124,10 +123,10 @@ impl LabelSet {
         Ok(Self { labels, termination: Termination::Open })
     }
 
-    /// Labels whose variants are the word itself and the word after a space: `A` becomes `["A", " A"]`.
+    /// Labels with two variants: the word alone and the word after a space. `A` becomes `["A", " A"]`.
     pub fn words<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<Self, LabelError> {
-        // Which of the two a model writes depends on its tokenizer and on what stands before. To look for `A` alone
-        // misses the mass of ` A`.
+        // Which of the two a model writes depends on its tokenizer and on the preceding text. With `A` alone, the mass
+        // of ` A` would be lost.
         let label = |word: &str| Label { name: word.to_owned(), variants: vec![word.to_owned(), format!(" {word}")] };
         Self::new(words.into_iter().map(|word| label(word.as_ref())).collect())
     }
@@ -139,7 +138,7 @@ impl LabelSet {
         self
     }
 
-    /// The labels in the order given.
+    /// The labels in their original order.
     pub fn labels(&self) -> &[Label] {
         &self.labels
     }
@@ -150,12 +149,10 @@ impl LabelSet {
     }
 }
 
-/// Makes the events of a label set disjoint: `sequences[l][v]` holds the tokens of variant `v` of label `l`, the result
-/// the distinct ones.
+/// Resolves a label set into disjoint token sequences. `sequences[l][v]` holds the tokens of variant `v` of label `l`.
 ///
-/// Variants of one label that share their tokens count once, and one that another of the same label is a prefix of adds
-/// nothing and goes. Between labels a prefix, or the same tokens, makes the verdict ambiguous and is refused with both
-/// variants shown.
+/// Within a label, variants with equal tokens count once, and a variant that starts with another is dropped. Between
+/// labels, equal tokens or a prefix make the verdict ambiguous and return an error with both variants.
 pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<Vec<Vec<Vec<u32>>>, LabelError> {
     let label = |l: usize| &set.labels[l];
     let mut all: Vec<(&[u32], usize, usize)> = Vec::new();
@@ -165,13 +162,13 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
     if let Some(&(_, l, v)) = all.iter().find(|(tokens, ..)| tokens.is_empty()) {
         return Err(LabelError::NoTokens { label: label(l).name.clone(), variant: label(l).variants[v].clone() });
     }
-    // What begins with a sequence stands right behind it in their order, and of equal ones the first comes first.
+    // After sorting, a sequence is directly followed by those it is a prefix of. Equal sequences keep their order.
     all.sort_unstable();
     let mut kept: Vec<(&[u32], usize, usize)> = Vec::new();
     for (tokens, l, v) in all {
         match kept.last() {
-            // An answer that begins with the longer variant begins with the shorter one too: to add both would count it
-            // twice.
+            // An answer that starts with the longer variant also starts with the shorter one, so adding both would
+            // count it twice.
             Some(&(begun, of, _)) if tokens.starts_with(begun) && of == l => {}
             Some(&(begun, of, by)) if tokens.starts_with(begun) => {
                 let (first, second) = (label(of).name.clone(), label(l).name.clone());
@@ -185,7 +182,7 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
             _ => kept.push((tokens, l, v)),
         }
     }
-    // In the order given again.
+    // Restores the original order.
     kept.sort_unstable_by_key(|&(_, l, v)| (l, v));
     let mut distinct = vec![Vec::new(); sequences.len()];
     for (tokens, l, _) in kept {
@@ -194,15 +191,15 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
     Ok(distinct)
 }
 
-/// Probabilities that sum to one from log-probabilities: P(k) / Σ P, computed from the largest so that nothing
-/// underflows. `None` where every entry is −∞ or one is not a number.
+/// Normalises log-probabilities to probabilities: P(k) / Σ P, relative to the largest to avoid underflow. `None` if
+/// every entry is −∞ or any is NaN.
 pub fn normalise(logprobs: &[f64]) -> Option<Vec<f64>> {
     let max = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // `f64::max` passes over what is no number, so that is looked for by itself.
+    // `f64::max` ignores NaN, so NaN is checked separately.
     if !max.is_finite() || logprobs.iter().any(|l| l.is_nan()) {
         return None;
     }
-    // libm's exponential, not the system's: a probability has the same bits on every machine.
+    // libm's exponential instead of the system's, for the same bits on every machine.
     let sum: f64 = logprobs.iter().map(|l| libm::exp(l - max)).sum();
     Some(logprobs.iter().map(|l| libm::exp(l - max) / sum).collect())
 }
@@ -238,7 +235,7 @@ mod tests {
         assert_eq!(resolved, Ok(vec![vec![vec![5]]]));
     }
 
-    /// What every pair of sequences says, by itself.
+    /// Checks each pair of sequences independently.
     #[test]
     fn whatever_is_kept_begins_no_other_and_every_sequence_begins_with_one_of_its_label() {
         let mut state = 7_u32;

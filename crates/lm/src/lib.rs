@@ -1,13 +1,12 @@
-//! The contract between evaluation methods and language models.
+//! Interface between evaluation methods and language models.
 //!
-//! Every evaluation is a set of token sequences and a question about the next tokens. A method hands a whole work list
-//! of [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they
-//! finish. Metrics that compare texts by what a model makes of their tokens ask a [`TextEncoder`]. Nothing here knows
-//! of tensors, files or devices, so a method is tested against a [`ScriptedModel`], a metric against a
-//! [`ScriptedEncoder`].
+//! Every evaluation is a set of token sequences and a question about the next tokens. A method passes a work list of
+//! [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`], which sends each result to a sink as it finishes.
+//! Metrics based on a model's representation of tokens use a [`TextEncoder`]. This crate does not depend on tensors,
+//! files or devices. Methods are tested with a [`ScriptedModel`], metrics with a [`ScriptedEncoder`].
 //!
-//! Conventions: logarithms are natural; probabilities are taken under the full vocabulary unless a field says
-//! "normalised"; a value that could not be had is an [`Outcome`] with its reason, never NaN or a default.
+//! Conventions: logarithms are natural. Probabilities are under the full vocabulary unless a field says "normalised". A
+//! missing value is an [`Outcome`] with its reason, never NaN or a default.
 
 mod answer;
 mod byte_order_mark;
@@ -55,5 +54,5 @@ pub use text_encoder::{
 pub use thought::{is_thought_mark, opens_thought, without_thoughts};
 pub use unique_keys::{parse_unique, refuse_repeated_keys};
 
-/// Label mass below which a verdict is flagged [`Outcome::LowMass`].
+/// Label mass below which a verdict is [`Outcome::LowMass`].
 pub const DEFAULT_MIN_MASS: f64 = 0.01;

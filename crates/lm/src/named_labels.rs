@@ -1,4 +1,4 @@
-//! Labels as requests write them: an object of names with their surface forms.
+//! Labels in requests: an object that maps names to surface forms.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use crate::{Label, OneOrMany};
 
-/// Labels in the order in which they are written, as `{"yes": [" yes", " sure"], "no": " no"}`; a name that comes twice is
-/// refused, the rest [`LabelSet::new`](crate::LabelSet::new) checks.
+/// Labels in source order, such as `{"yes": [" yes", " sure"], "no": " no"}`. Rejects duplicate names;
+/// [`LabelSet::new`](crate::LabelSet::new) checks the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLabels(pub Vec<Label>);
 
-// Read by hand: maps that serde knows lose the order of the text or keep the last of two equal names in silence.
+// Implemented by hand: serde's maps lose the order or silently keep the last of two equal names.
 impl<'de> Deserialize<'de> for NamedLabels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Ordered;
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for NamedLabels {
                 let (mut labels, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, OneOrMany(variants))) = map.next_entry::<String, OneOrMany<String>>()? {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("label `{name}` is given twice")));
+                        return Err(A::Error::custom(format!("duplicate label `{name}`")));
                     }
                     labels.push(Label { name, variants });
                 }

@@ -1,23 +1,23 @@
-//! The one measure of likeness behind every "did you mean".
+//! Name similarity for "did you mean" hints.
 
-/// The name among `names` that is most like `name`, where one is near enough to be meant.
+/// The most similar name in `names`, if similar enough.
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LEAST: f64 = 0.6;
-    // A wrong case alone (`Candidate`) is the commonest slip, and must not count as distance.
+    // Wrong case (`Candidate`) is the most common typo and must not count as distance.
     let folded = name.to_lowercase();
     let characters = folded.chars().count() as f64;
-    // The measure is never above the shorter one's share in the longer: a name of megabytes is not looked at.
+    // The similarity is bounded by the ratio of the lengths, so very long names are skipped.
     let near = |n: &&str| {
         let other = n.chars().count() as f64;
         characters.min(other) >= LEAST * characters.max(other)
     };
     let scored =
         names.into_iter().filter(near).map(|n| (strsim::normalized_damerau_levenshtein(&folded, &n.to_lowercase()), n));
-    // Of equally near names the first by alphabet, so that the hint does not depend on the order of the list.
+    // Ties go to the first in alphabetical order, so that the hint does not depend on the list's order.
     scored.filter(|(s, _)| *s >= LEAST).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1))).map(|(_, n)| n)
 }
 
-/// What an error about an unknown name says next: `; did you mean …?`, or nothing where no name is near.
+/// Suffix for an error about an unknown name: `; did you mean …?`, or empty without a similar name.
 pub fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }

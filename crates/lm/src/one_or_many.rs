@@ -1,4 +1,4 @@
-//! Values that may stand alone or in a list.
+//! Values that can be written alone or as a list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,17 +12,17 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
-/// A value that may be alone.
+/// A value that can be written without a list.
 pub trait Single: Sized {
-    /// What it is called in errors and schemas.
+    /// Name in errors and schemas.
     const NAMED: &'static str;
 
-    /// Read where it is no list.
+    /// Deserialises a single value.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error>;
 }
 
 impl Single for String {
-    const NAMED: &'static str = "text";
+    const NAMED: &'static str = "string";
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)

@@ -1,20 +1,19 @@
-//! Libraries that panic over files which were damaged or made to harm: their panics are errors, and nothing of them is
-//! printed.
+//! Turns panics of libraries on damaged or malicious files into errors, without printing them.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is expected, and told as an error.
-    // By thread, while the hook is one for the process: a panic of ours in another thread must still be printed.
+    /// Whether a panic of this thread is expected and reported as an error.
+    // Per thread, because the hook is global: an unexpected panic in another thread must still be printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` returns, or `None` where it panics. What it had half done must not be used again.
+/// Runs `work` and returns its result, or `None` if it panics. State that it modified must not be reused.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
-    // Set once and never taken back: two threads that swapped hooks in and out would put each other's in place.
+    // Installed once and never removed: two threads that swap hooks could restore each other's.
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -23,7 +22,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
             }
         }));
     });
-    // What was set before is put back, not `false`: guarded code may call guarded code.
+    // Restores the previous value rather than `false`, because guarded code can be nested.
     let outer = QUIET.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work)).ok();
     QUIET.set(outer);

@@ -1,21 +1,21 @@
-//! What a model is shown before it is asked.
+//! Prompts for a model.
 
 use serde::{Deserialize, Serialize};
 
-/// Who speaks in a chat message.
+/// Role of a chat message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions that stand above the conversation.
+    /// System instructions.
     System,
-    /// The one who asks.
+    /// The user.
     User,
     /// The model.
     Assistant,
 }
 
 impl Role {
-    /// The name that chat templates use.
+    /// Name in chat templates.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -25,18 +25,18 @@ impl Role {
     }
 }
 
-/// One message of a chat. The content is data: no text in it ever becomes a special token.
+/// One message of a chat. Its content is data and never becomes a special token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Who speaks.
+    /// Role of the author.
     pub role: Role,
-    /// What is said, verbatim.
+    /// Text, verbatim.
     pub content: String,
 }
 
 impl Message {
-    /// A message of `role`.
+    /// Creates a message.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
         Self { role, content: content.into() }
     }
@@ -46,37 +46,37 @@ impl Message {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// Plain text, encoded as ordinary text after the model's own beginning-of-sequence token where it has one. What an
-    /// encoder-decoder reads.
+    /// Plain text, encoded as ordinary text after the beginning-of-sequence token, if the model has one. For an
+    /// encoder-decoder, the encoder's input.
     Text(String),
-    /// A chat, laid out by the model's own template up to where the assistant's answer begins. An encoder-decoder reads
-    /// its messages, one below the other, and begins its answer with the prefix.
+    /// A chat, formatted by the model's template up to the start of the assistant's answer. An encoder-decoder reads
+    /// the messages joined by newlines and starts its answer with the prefix.
     Chat {
-        /// The conversation so far.
+        /// The messages so far.
         messages: Vec<Message>,
-        /// The beginning of the assistant's answer, put into its mouth (`Answer:`). Empty for none.
+        /// Prefilled beginning of the assistant's answer (`Answer:`). Empty for none.
         answer_prefix: String,
     },
-    /// Token ids, used as they are: nothing is added or checked but that each id exists. What an encoder-decoder reads;
-    /// its answer then begins with its start token.
+    /// Token ids, used unchanged; only checked to exist. For an encoder-decoder, the encoder's input; its answer begins
+    /// with the start token.
     Tokens(Vec<u32>),
-    /// Token ids for an encoder-decoder, used as they are: what it reads, and what its answer begins with, the start
-    /// token included.
+    /// Token ids for an encoder-decoder, used unchanged: the encoder's input and the beginning of the answer including
+    /// the start token.
     Pair {
-        /// For the encoder.
+        /// Input of the encoder.
         source: Vec<u32>,
-        /// For the decoder.
+        /// Input of the decoder.
         answer: Vec<u32>,
     },
 }
 
 impl Prompt {
-    /// A chat of a single user message.
+    /// A chat with a single user message.
     pub fn user(content: impl Into<String>) -> Self {
         Self::Chat { messages: vec![Message::new(Role::User, content)], answer_prefix: String::new() }
     }
 
-    /// The texts of the prompt, one after another; empty for token ids. For scripted models and displays.
+    /// The prompt's texts concatenated; empty for token ids. For scripted models and display.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

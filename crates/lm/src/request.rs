@@ -1,4 +1,4 @@
-//! What can be asked of a model.
+//! Requests to a model.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,73 +6,73 @@ use serde_json::Value;
 
 use crate::{LabelSet, Prompt};
 
-/// A prompt and a question about the tokens that follow it.
+/// A prompt and a query about the tokens that follow it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreRequest {
-    /// Names the request in errors and logs; results are matched by position.
+    /// Names the request in errors and logs. Results are matched by position.
     pub id: String,
-    /// What the model is shown.
+    /// Prompt.
     pub prompt: Prompt,
-    /// What is asked.
+    /// Query.
     pub ask: Ask,
 }
 
-/// The question of a [`ScoreRequest`].
+/// The query of a [`ScoreRequest`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
-    /// How probable is each label?
+    /// Probability of each label.
     Labels(LabelSet),
-    /// How probable is each token of this text?
+    /// Probability of each token of a text.
     Continuation(String),
-    /// The same, and in what states is the model while it reads the text?
+    /// Probability of each token of a text, and the hidden states over it.
     Reading(Reading),
-    /// How probable is each of these tokens, and which would have been likelier?
+    /// Probability of each of these tokens, and the most probable alternatives.
     Tokens(AskedTokens),
-    /// What does the model's class head say of the prompt as a whole? Of a chat the last message is what is judged, and
-    /// an answer is not begun.
+    /// The class head's output for the whole prompt. For a chat, the last message is judged and no answer is begun.
     Classes,
 }
 
-/// Tokens that follow the prompt, used as they are, and how many others are wanted beside each.
+/// Token ids that follow the prompt, used unchanged, and the number of alternatives per position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedTokens {
-    /// What follows the prompt.
+    /// Tokens after the prompt.
     pub ids: Vec<u32>,
-    /// The likeliest so many tokens are told at each place, whichever of them stands there.
+    /// Number of most probable tokens to report per position, including the actual token if it is among them.
     pub alternatives: usize,
-    /// Whether they are told of the place behind the last token too.
+    /// Whether to report alternatives for the position after the last token too.
     pub next: bool,
 }
 
-/// A text that follows the prompt, and the layers whose states are wanted.
+/// A text that follows the prompt, and the layers whose states are requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// What follows the prompt.
+    /// Text after the prompt.
     pub text: String,
-    /// Behind how many layers, each from 0 (what the first layer is given) to one less than
-    /// [`ModelDescription::layers`](crate::ModelDescription::layers): transformers' `hidden_states`, without the last.
+    /// Number of layers applied, from 0 (input of the first layer) to one less than
+    /// [`ModelDescription::layers`](crate::ModelDescription::layers). Same as `hidden_states` in transformers without
+    /// the last.
     pub layers: Vec<usize>,
 }
 
-/// A prompt to be continued by the model.
+/// A prompt for the model to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerateRequest {
-    /// Names the request in errors and logs; results are matched by position.
+    /// Names the request in errors and logs. Results are matched by position.
     pub id: String,
-    /// What the model is shown.
+    /// Prompt.
     pub prompt: Prompt,
-    /// At most so many tokens are generated.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
-    /// Generation ends before the first of these; it is not part of the text.
+    /// Stop sequences. Generation ends before the first; it is not part of the text.
     pub stop: Vec<String>,
-    /// How a token is chosen.
+    /// Sampling method.
     pub sampling: Sampling,
-    /// What the text must be; absent where it may be anything.
+    /// Constraint on the text, if any.
     pub constraint: Option<Constraint>,
-    /// Asks for label probabilities at a point of the generated text.
+    /// Requests label probabilities at a point in the generated text.
     pub verdict: Option<(String, LabelSet)>,
-    /// Asks for the log-probabilities of the generated tokens (and of the one that ends the turn), and beside each for
-    /// the likeliest so many; absent where none are wanted. They are the model's own: neither sampling nor constraint changes them.
+    /// Requests log-probabilities of the generated tokens (and of the end-of-turn token) with this many alternatives
+    /// each. They are the model's own, before sampling and constraints.
     pub alternatives: Option<usize>,
 }
 
@@ -96,44 +96,44 @@ impl GenerateRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
-    /// The most probable token, the lowest id among equals.
+    /// The most probable token; ties go to the lowest id.
     Greedy,
     /// Drawn from softmax(logits / temperature) with a generator seeded by `seed`: the same seed gives the same text.
     Random {
-        /// Above 0; 1 leaves the model's distribution as it is.
+        /// Positive; 1 leaves the model's distribution unchanged.
         temperature: f64,
-        /// Only tokens that are still among the likeliest behind the limits are drawn; none by default.
+        /// Limits on the tokens that can be drawn; none by default.
         #[serde(flatten)]
         limits: SamplingLimits,
-        /// Seed of this request alone, so that its text does not depend on its neighbours.
+        /// Seed for this request only, so that its text does not depend on other requests.
         seed: u64,
     },
 }
 
-/// Which tokens may be drawn. All limits are taken of softmax(logits / temperature), in the order of the fields, the
-/// lowest id first among equals; the likeliest token always stays.
+/// Which tokens can be drawn. Limits apply to softmax(logits / temperature) in field order; ties go to the lowest id.
+/// The most probable token always remains.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SamplingLimits {
-    /// The most probable so many tokens, at least 1.
+    /// Number of most probable tokens to keep, at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_k: Option<usize>,
-    /// The fewest of the most probable tokens that together are at least so probable; above 0, at most 1.
+    /// Keep the fewest most probable tokens with this total probability; above 0, at most 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Tokens at least so probable, in parts of the most probable one's probability; from 0 to 1.
+    /// Minimum probability relative to the most probable token; 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f64>,
 }
 
-/// What a generated text must be: tokens that would leave it are impossible, all others keep their logits. A text that
-/// ends at its limit of tokens may be a part of such a text.
+/// Constraint on a generated text. Tokens that would violate it become impossible; others keep their logits. A text cut
+/// at the token limit may be incomplete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Constraint {
-    /// One of these texts, whole.
+    /// Exactly one of these texts.
     Choice(Vec<String>),
-    /// A text that the regular expression matches as a whole.
+    /// A text that matches the whole regular expression.
     Regex(String),
-    /// A JSON value that the JSON schema admits.
+    /// A JSON value that is valid under the JSON schema.
     JsonSchema(Value),
 }

@@ -1,13 +1,13 @@
-//! Numbers of a JSON text that change when they are read: a floating-point number does not have all their digits.
+//! Detects numbers in JSON that change when parsed as floating point.
 
 use serde_json::Value;
 
-/// A number that changes when it is read.
+/// A number that changes when parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundedNumber {
-    /// Where it is, below the value that was searched: `#/enum/0`.
+    /// Path below the searched value: `#/enum/0`.
     pub path: String,
-    /// As it is written.
+    /// Source text of the number.
     pub literal: String,
 }
 
@@ -17,8 +17,8 @@ enum Level {
     List { index: usize },
 }
 
-/// The first number of the value at the keys `within` that changes when the text is read. What is no JSON is reported by
-/// whoever parses it.
+/// The first number that changes when parsed, within the value at the keys `within`. Invalid JSON is ignored; the
+/// parser reports it.
 pub fn rounded_number(json: &[u8], within: &[&str]) -> Option<RoundedNumber> {
     let mut levels: Vec<Level> = Vec::new();
     let mut at = 0;
@@ -55,7 +55,7 @@ pub fn rounded_number(json: &[u8], within: &[&str]) -> Option<RoundedNumber> {
     None
 }
 
-/// Where a string ends that begins here.
+/// End of the string that starts here.
 fn string_end(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(byte) = json.get(at) {
@@ -68,7 +68,7 @@ fn string_end(json: &[u8], start: usize) -> usize {
     json.len()
 }
 
-/// The path of a value below these keys.
+/// JSON path of a value below the keys `within`.
 fn below(levels: &[Level], within: &[&str]) -> Option<String> {
     let is_key = |(level, name): (&Level, &&str)| matches!(level, Level::Object { key, .. } if key == name);
     if levels.len() < within.len() || !levels.iter().zip(within).all(is_key) {
@@ -81,7 +81,7 @@ fn below(levels: &[Level], within: &[&str]) -> Option<String> {
     Some(format!("#{}", levels[within.len()..].iter().map(step).collect::<String>()))
 }
 
-/// Whether the number that is read has the digits that are written.
+/// Whether the parsed number has the written digits.
 fn is_kept(literal: &str) -> bool {
     match serde_json::from_str(literal) {
         Ok(Value::Number(number)) if number.is_i64() || number.is_u64() => true,
@@ -92,7 +92,7 @@ fn is_kept(literal: &str) -> bool {
     }
 }
 
-/// The digits of a number without zeros at either end, and the power of ten of the last; none of zero.
+/// Digits of a number without leading and trailing zeros, and the power of ten of the last digit. `None` for zero.
 fn digits(literal: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
     let (whole, fraction) =

@@ -1,4 +1,4 @@
-//! A model that answers by a function: methods are tested against it.
+//! A scripted model for tests of methods.
 
 use crate::{
     Ask, AskedTokens, ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest,
@@ -9,7 +9,7 @@ use crate::{
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
 type GenerateScript = Box<dyn Fn(&GenerateRequest) -> GenerateResult + Send + Sync>;
 
-/// A language model whose answers are written by the test.
+/// A language model whose answers are defined by the test.
 pub struct ScriptedModel {
     description: ModelDescription,
     score: ScoreScript,
@@ -17,11 +17,9 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may
-    /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
-    /// one token per word. The state of a text that is read is the shares of four kinds of letters in it, and the
-    /// layer. A token is as probable as its id is low: log P = −(id + 1).
-    /// Classes have what `probabilities` gives for logits.
+    /// Answers label queries with the result of `probabilities`, in label order (the sum may be below 1). Classes use
+    /// the same values as logits. For a continuation, each word is a token with log P = −(number of characters). A
+    /// token by id has log P = −(id + 1). States are the shares of four kinds of letters and the layer.
     pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + Send + Sync + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
@@ -43,7 +41,7 @@ impl ScriptedModel {
                 }
                 Ask::Continuation(text) => (Outcome::Scored, Some(ScoreAnswer::Continuation(by_length(text)))),
                 Ask::Tokens(asked) => (Outcome::Scored, Some(ScoreAnswer::Tokens(by_id(asked)))),
-                // As many logits as the test gives numbers.
+                // One logit per number from the test.
                 Ask::Classes => {
                     let logits = probabilities(request).into_iter().enumerate();
                     let classes = logits.map(|(at, logit)| ClassScore { name: format!("LABEL_{at}"), logit }).collect();
@@ -54,7 +52,7 @@ impl ScriptedModel {
         })
     }
 
-    /// Answers each request with what `score` returns.
+    /// Answers each request with the result of `score`.
     pub fn from_results(score: impl Fn(&ScoreRequest) -> ScoreResult + Send + Sync + 'static) -> Self {
         let description = ModelDescription {
             name: "scripted".into(),
@@ -77,21 +75,21 @@ impl ScriptedModel {
         Self { description, score: Box::new(score), generate: Box::new(generate) }
     }
 
-    /// A model with a class head.
+    /// Adds a class head.
     #[must_use]
     pub fn with_classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
         self.description.classes = classes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Whose logits mean something else.
+    /// Sets the meaning of the logits.
     #[must_use]
     pub fn with_class_kind(mut self, kind: ClassKind) -> Self {
         self.description.class_kind = kind;
         self
     }
 
-    /// Continues each prompt with what `generate` returns.
+    /// Continues each prompt with the result of `generate`.
     #[must_use]
     pub fn with_generation(
         mut self,
@@ -110,7 +108,7 @@ fn by_length(text: &str) -> ContinuationAnswer {
     ContinuationAnswer { logprob: token_logprobs.iter().sum(), token_logprobs, tokens, token_ids, is_greedy: false }
 }
 
-/// log P of a token is minus its id, less one, wherever it stands: so the likeliest tokens are the first ones.
+/// log P of a token is −(id + 1) at every position, so the lowest ids are the most probable.
 fn by_id(asked: &AskedTokens) -> TokensAnswer {
     let text = |id: u32| format!("<{id}>");
     let logprob = |id: u32| -f64::from(id) - 1.0;
@@ -131,7 +129,7 @@ fn by_id(asked: &AskedTokens) -> TokensAnswer {
     }
 }
 
-/// The shares of four kinds of letters, and the layer.
+/// Shares of four kinds of letters, and the layer.
 fn by_letters(text: &str, layer: usize) -> Vec<f32> {
     let share =
         |of: &dyn Fn(char) -> bool| text.chars().filter(|c| of(*c)).count() as f32 / text.chars().count().max(1) as f32;
@@ -151,7 +149,7 @@ impl LanguageModel for ScriptedModel {
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
         let mut usage = Usage::default();
-        // Last first: a method that relies on the order of answers fails its tests.
+        // Answers in reverse order: a method that relies on the order of answers fails its tests.
         let requests: Vec<ScoreRequest> = requests.collect();
         for (index, request) in requests.iter().enumerate().rev() {
             let result = (self.score)(request);

@@ -1,4 +1,4 @@
-//! An encoder that answers by functions: metrics are tested against it.
+//! A scripted encoder for tests of metrics.
 
 use crate::{
     ClassKind, EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision,
@@ -8,8 +8,8 @@ use crate::{
 type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
 type MaskScript = Box<dyn Fn(&MaskedSequence) -> Vec<u32> + Send + Sync>;
 
-/// A text encoder whose answers are written by the test. Its vocabulary is a list of pieces, `##` before those that
-/// continue a word; words stand between spaces and are cut into the longest pieces from the left, as `WordPiece` does.
+/// A text encoder whose answers are defined by the test. The vocabulary is a list of word pieces, with `##` for
+/// continuations. Words are separated by spaces and split greedily from the left, as in `WordPiece`.
 pub struct ScriptedEncoder {
     config: EncoderConfig,
     vocabulary: Vec<String>,
@@ -18,13 +18,12 @@ pub struct ScriptedEncoder {
     masked: Option<MaskScript>,
 }
 
-/// The ids that every scripted vocabulary begins with, in their order.
+/// First ids of every scripted vocabulary, in order.
 const SPECIAL: [&str; 4] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
 impl ScriptedEncoder {
-    /// An encoder of `layers` layers whose states at a layer are what `states` returns for a sequence: `(tokens,
-    /// hidden_size)`. The vocabulary follows on `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`, so that its first piece has id
-    /// 4.
+    /// An encoder with `layers` layers. `states` returns the states at a layer for a sequence: `(tokens, hidden_size)`.
+    /// The vocabulary comes after `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`, so its first piece has id 4.
     pub fn new(
         vocabulary: &[&str],
         layers: usize,
@@ -54,14 +53,14 @@ impl ScriptedEncoder {
         Self { config, vocabulary, framing, states: Box::new(states), masked: None }
     }
 
-    /// Sees so many tokens.
+    /// Sets the context length in tokens.
     #[must_use]
     pub fn with_context_length(mut self, context_length: usize) -> Self {
         self.config.description.context_length = Some(context_length);
         self
     }
 
-    /// Predicts what `masked` returns, one id per position.
+    /// Sets the masked predictions: `masked` returns one id per position.
     #[must_use]
     pub fn with_masked(mut self, masked: impl Fn(&MaskedSequence) -> Vec<u32> + Send + Sync + 'static) -> Self {
         self.masked = Some(Box::new(masked));
@@ -78,7 +77,7 @@ impl ScriptedEncoder {
             let prefix = if from == 0 { "" } else { "##" };
             let mut ends = (from + 1..=word.len()).rev().filter(|&end| word.is_char_boundary(end));
             let longest = ends.find_map(|end| Some((end, self.id(&format!("{prefix}{}", &word[from..end]))?)));
-            // As WordPiece does: one piece that is missing makes the whole word unknown.
+            // As in WordPiece, one missing piece makes the whole word unknown.
             let Some((end, id)) = longest else { return vec![0] };
             ids.push(id);
             from = end;
@@ -127,7 +126,7 @@ impl TextEncoder for ScriptedEncoder {
             });
         }
         let mut usage = Usage::default();
-        // Last first: a metric that relies on the order of answers fails its tests.
+        // Answers in reverse order: a metric that relies on the order of answers fails its tests.
         for (index, ids) in sequences.iter().enumerate().rev() {
             let values = layers.iter().flat_map(|&layer| (self.states)(ids, layer)).collect();
             usage.tokens_computed += ids.len() as u64;

@@ -1,8 +1,8 @@
-//! Text for people: numbers in one form everywhere, hostile characters made visible.
+//! Text formatting: consistent numbers, and visible forms of hostile characters.
 
 use std::fmt::{Display, Write as _};
 
-/// A whole number in groups of three digits: `12,345`.
+/// Formats an integer with thousands separators: `12,345`.
 pub fn thousands(number: impl Display) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub fn thousands(number: impl Display) -> String {
     grouped
 }
 
-/// So many of something, in its singular or plural: `1 sample`, `1,200 samples`, `2 losses`.
+/// Formats a count with its noun in singular or plural: `1 sample`, `1,200 samples`, `2 losses`.
 pub fn counted(number: impl Display, noun: &str) -> String {
     let number = thousands(number);
     let ending = match number.as_str() {
@@ -26,15 +26,15 @@ pub fn counted(number: impl Display, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
-/// A figure with so many decimals, and no minus before zeros.
+/// Formats a number with fixed decimals, without a minus sign on zero.
 pub fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
-    // Rounded to zero, a number that was negative would keep its sign.
+    // A negative number that rounds to zero would keep its sign.
     let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
     if zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
-/// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks and tabs stay.
+/// Escapes control characters and characters that reorder or hide text, as `\u{1b}`. Line breaks and tabs are kept.
 pub fn visible(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -47,18 +47,18 @@ pub fn visible(text: &str) -> String {
     safe
 }
 
-/// As [`visible`], on one line.
+/// Like [`visible`], on a single line.
 pub fn visible_line(text: &str) -> String {
     visible(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Whether a terminal or a page would obey it, or not show it.
+/// Whether a terminal or web page would interpret or hide the character.
 pub fn is_hostile(c: char) -> bool {
     let bidirectional =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let hidden =
         matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-    // U+FFFE and U+FFFF cannot stand in XML.
+    // U+FFFE and U+FFFF are not allowed in XML.
     c.is_control() || bidirectional || hidden || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 

@@ -1,53 +1,51 @@
-//! The contract between metrics and models that read whole texts: hidden states of each token, and what stands behind a
-//! mask.
+//! Interface between metrics and bidirectional encoders: hidden states of each token, and masked prediction.
 //!
-//! Text becomes ids by [`TextTokenizer::tokenize`], ids become what the model reads by [`Framing::frame`], and that is
-//! the only place where anything is cut. Everything else takes whole sequences as they are.
+//! [`TextTokenizer::tokenize`] turns text into ids, and [`Framing::frame`] adds special tokens. Only `frame` truncates.
 
 use std::ops::Range;
 
 use crate::{BoxedError, ModelDescription, Sink, SinkError, Usage};
 
-/// Why an encoder could not answer.
+/// Why an encoder failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum EncoderError {
-    /// A text could not be written in the model's vocabulary.
+    /// A text could not be tokenised.
     #[error("text {index} cannot be encoded: {source}")]
     Tokenize {
-        /// Its position in the list.
+        /// Position in the list.
         index: usize,
-        /// The tokenizer's reason.
+        /// Error of the tokenizer.
         #[diagnostic_source]
         source: BoxedError,
     },
-    /// A sequence is empty, longer than the model can see, or holds an id that the vocabulary does not have.
+    /// A sequence is empty, too long for the model, or has an id outside the vocabulary.
     #[error("sequence {index}: {why}")]
     Sequence {
-        /// Its position in the list.
+        /// Position in the list.
         index: usize,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
-    /// A layer that the model does not have.
-    #[error("there is no layer {asked} in `{model}`")]
-    #[diagnostic(help("choose one from 0 (the embeddings) to {layers}"))]
+    /// The model does not have the requested layer.
+    #[error("`{model}` has no layer {asked}")]
+    #[diagnostic(help("choose a layer from 0 (the embeddings) to {layers}"))]
     Layer {
-        /// What was asked for.
+        /// The requested layer.
         asked: usize,
         /// The model's last layer.
         layers: usize,
         /// The model's name.
         model: String,
     },
-    /// The model cannot tell what stands behind a mask.
+    /// The model has no masked language modelling head.
     #[error("`{model}` has no head that predicts masked tokens")]
-    #[diagnostic(help("choose a model of which config.json says \"…ForMaskedLM\""))]
+    #[diagnostic(help("choose a model whose config.json names \"…ForMaskedLM\""))]
     NoMaskedHead {
         /// The model's name.
         model: String,
     },
-    /// The sink refused a result.
-    #[error("a result could not be taken: {0}")]
+    /// The sink rejected a result.
+    #[error("a result could not be delivered: {0}")]
     Sink(
         #[source]
         #[diagnostic_source]
@@ -62,39 +60,39 @@ pub enum EncoderError {
     ),
 }
 
-/// What a model reads around a text, and its mask.
+/// Special tokens around a text, and the mask token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Framing {
     /// Ids before each text, such as `[CLS]`.
     pub before: Vec<u32>,
     /// Ids after each text, such as `[SEP]`.
     pub after: Vec<u32>,
-    /// The id that stands for a token to be predicted.
+    /// Id of the mask token.
     pub mask: Option<u32>,
 }
 
-/// A text as a model reads it.
+/// A text with special tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Framed {
     /// All ids.
     pub ids: Vec<u32>,
-    /// Where the text's own ids stand among them.
+    /// Range of the text's own ids.
     pub from_text: Range<usize>,
-    /// How many ids of the text's end did not fit.
+    /// Number of ids truncated at the end of the text.
     pub left_out: usize,
 }
 
 impl Framing {
-    /// Ids that stand around a text.
+    /// Number of special tokens around a text.
     #[expect(clippy::len_without_is_empty, reason = "a number of ids that something else takes up")]
     pub fn len(&self) -> usize {
         self.before.len() + self.after.len()
     }
 
-    /// `text` between what belongs around it, its end left out where the whole is longer than `limit`. The frame itself
-    /// always stands.
+    /// Adds special tokens to `text`. Truncates the end of the text if the result exceeds `limit`; special tokens are
+    /// always kept.
     pub fn frame(&self, text: &[u32], limit: Option<usize>) -> Framed {
-        // The end is cut, as the packages do that metrics are held against.
+        // Truncated at the end, like the packages that metrics are compared with.
         let kept = &text[..limit.map_or(text.len(), |limit| text.len().min(limit.saturating_sub(self.len())))];
         let ids = [&self.before, kept, &self.after].concat();
         let start = self.before.len();
@@ -102,68 +100,66 @@ impl Framing {
     }
 }
 
-/// What one id of ordinary text is written as.
+/// Text of one id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Its text without the vocabulary's marks: no `##`, no leading space.
+    /// Text without the vocabulary's markers: no `##`, no leading space.
     pub text: String,
-    /// Whether it goes on with a word that a piece before it began (where there is one before it).
+    /// Whether it continues the word of the preceding piece, if there is one.
     pub continues_word: bool,
 }
 
 /// Hidden states of one sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HiddenStates {
-    /// `(layers, tokens, hidden_size)`: the layers in the order in which they were asked for.
+    /// `(layers, tokens, hidden_size)`, with layers in request order.
     pub values: Vec<f32>,
-    /// Tokens of the sequence.
+    /// Number of tokens in the sequence.
     pub tokens: usize,
-    /// Numbers of a token.
+    /// Size of a token's hidden state.
     pub hidden_size: usize,
 }
 
 impl HiddenStates {
-    /// `(tokens, hidden_size)` of the layer that was asked for at position `index`.
+    /// `(tokens, hidden_size)` of the requested layer at position `index`.
     pub fn layer(&self, index: usize) -> &[f32] {
         let size = self.tokens * self.hidden_size;
         &self.values[index * size..(index + 1) * size]
     }
 }
 
-/// A sequence with masks in it.
+/// A sequence with mask tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MaskedSequence {
-    /// All ids, the mask's among them.
+    /// All ids, including masks.
     pub ids: Vec<u32>,
-    /// Positions that are asked about, ascending.
+    /// Positions to predict, ascending.
     pub positions: Vec<usize>,
 }
 
-/// What is known of an encoder without its weights.
+/// Properties of an encoder that are known without its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncoderConfig {
-    /// What a record must say about this model.
+    /// Model metadata for records.
     pub description: ModelDescription,
-    /// Layers after the embeddings: hidden states are numbered from 0, the embeddings, to this.
+    /// Number of layers after the embeddings. Hidden states are numbered from 0 (embeddings) to this.
     pub layers: usize,
-    /// Numbers of a hidden state.
+    /// Size of a hidden state.
     pub hidden_size: usize,
 }
 
-/// How an encoder cuts texts into tokens.
+/// Tokenizer of an encoder.
 pub trait TextTokenizer: Send + Sync {
-    /// What stands around a text.
+    /// Special tokens around a text.
     fn framing(&self) -> &Framing;
 
-    /// The ids of each text as ordinary text: whole, without what stands around it, and without special tokens whatever
-    /// it says (but the unknown token for what has no piece).
+    /// Ids of each text as ordinary text, without truncation or special tokens. Only the unknown token can occur.
     fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError>;
 
-    /// How an id is written; empty where the vocabulary has no such id.
+    /// Text of an id; empty if the vocabulary does not have it.
     fn piece(&self, id: u32) -> Piece;
 
-    /// What a text must begin with for its first word to be written as it would be after others: a space where spaces
-    /// are parts of words.
+    /// Prefix that makes the first word of a text tokenise like later words: a space if spaces belong to words.
     fn word_start(&self) -> &'static str {
         ""
     }
@@ -171,16 +167,16 @@ pub trait TextTokenizer: Send + Sync {
 
 /// A model that reads whole texts in both directions.
 ///
-/// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes
-/// back for it does not depend on the other entries.
+/// It answers whole lists and schedules the work. Each entry is answered exactly once, in any order, and its result
+/// does not depend on the other entries.
 pub trait TextEncoder: Send + Sync {
-    /// What is known of it without its weights.
+    /// Properties known without the weights.
     fn config(&self) -> &EncoderConfig;
 
-    /// How it cuts texts into tokens.
+    /// The tokenizer.
     fn tokenizer(&self) -> &dyn TextTokenizer;
 
-    /// The hidden states of each sequence after each of `layers`, through `sink` by the sequence's position.
+    /// Computes the hidden states of each sequence after each of `layers`; results go to `sink` by sequence position.
     fn hidden_states(
         &self,
         sequences: &[&[u32]],
@@ -188,8 +184,8 @@ pub trait TextEncoder: Send + Sync {
         sink: &mut Sink<'_, HiddenStates>,
     ) -> Result<Usage, EncoderError>;
 
-    /// The most probable id at each position that a sequence asks about, the lowest among equals, through `sink` by the
-    /// sequence's position.
+    /// Predicts the most probable id at each requested position, with ties going to the lowest id; results go to `sink`
+    /// by sequence position.
     fn predict_masked(
         &self,
         sequences: &[MaskedSequence],
@@ -197,9 +193,8 @@ pub trait TextEncoder: Send + Sync {
     ) -> Result<Usage, EncoderError>;
 }
 
-/// Refuses what no encoder can answer: for implementations of [`TextEncoder`].
-// All sequences are looked at before any is computed: an encoder that found the wrong one half-way would have sent
-// answers already.
+/// Rejects invalid sequences; for implementations of [`TextEncoder`].
+// Checks all sequences before computing any, so that an invalid one does not fail after answers were sent.
 pub fn check_sequences<'a>(
     sequences: impl IntoIterator<Item = &'a [u32]>,
     context_length: Option<usize>,
@@ -211,7 +206,7 @@ pub fn check_sequences<'a>(
             return refuse("it has no tokens".to_owned());
         }
         if let Some(limit) = context_length.filter(|&limit| ids.len() > limit) {
-            return refuse(format!("it has {} tokens, and the model sees {limit}", ids.len()));
+            return refuse(format!("it has {} tokens, but the limit of the model is {limit}", ids.len()));
         }
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             return refuse(format!("token {id} is not in the vocabulary of {vocab_size} tokens"));

@@ -1,37 +1,38 @@
-//! Thoughts in generated texts: what a model writes for itself before, or between, what it writes for the reader.
+//! Reasoning sections in generated texts, before or between the parts meant for the reader.
 
 use std::borrow::Cow;
 
-/// Names that models give to the marks around a thought, in lower case and without decoration.
+/// Names of reasoning markers in lower case without delimiters.
 const THOUGHTS: [&str; 10] = [
     "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "analysis", "monologue",
     "innermonologue",
 ];
-/// Names that open or close a thought by themselves.
+/// Names that open or close a reasoning section on their own.
 const OPENING: [&str; 4] = ["beginofthought", "startthinking", "beginthinking", "unused94"];
 const CLOSING: [&str; 3] = ["endofthought", "endthinking", "unused95"];
-/// The longest mark, in bytes: a longer one is text in angle brackets.
+/// Maximum length of a marker in bytes. Longer ones are text in angle brackets.
 const LONGEST_MARK: usize = 48;
-/// How a text of harmony's channels begins and goes on where their marks are control tokens, which no text shows.
+/// Start of the analysis channel in the harmony format when its markers are control tokens, which are not part of the
+/// text.
 const BARE_CHANNEL: &str = "analysis";
 const BARE_FINAL: &str = "assistantfinal";
-/// Stands between a channel's name and its text.
+/// Separates a channel's name from its text.
 const MESSAGE: &str = "<|message|>";
 
-/// Whether a text begins with a mark that opens a thought.
+/// Whether a text begins with an opening reasoning marker.
 pub fn opens_thought(text: &str) -> bool {
     let text = text.trim_start();
     mark_at(text).is_some_and(|(mark, _)| mark == Mark::Open) || begins_bare_channel(text)
 }
 
-/// Whether a token is a mark of a thought. Such a token belongs to a generated text even where it is a control token, for
-/// without it the thought would read as the answer.
+/// Whether a token is a reasoning marker. Such tokens stay in generated text even if they are control tokens; otherwise
+/// the reasoning would be read as the answer.
 pub fn is_thought_mark(token: &str) -> bool {
     token == MESSAGE || mark_at(token).is_some_and(|(_, length)| length == token.len())
 }
 
-/// The text with spaces in place of its thoughts; `None` where one is left open. A thought that is closed and was not
-/// opened began before the text: the template opened it.
+/// The text with reasoning sections replaced by spaces. `None` if one is not closed. A closing marker without an
+/// opening one means that the template opened the section.
 pub fn without_thoughts(text: &str) -> Option<Cow<'_, str>> {
     let mut thoughts: Vec<(usize, usize)> = Vec::new();
     let (mut open, mut start, mut at) = (0_usize, 0, 0);
@@ -70,16 +71,16 @@ pub fn without_thoughts(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(String::from_utf8(bytes).expect("thoughts begin and end between characters")))
 }
 
-/// What a mark does.
+/// Effect of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Open,
     Close,
-    /// Closes whatever is open: what follows is for the reader.
+    /// Closes any open section; the final answer follows.
     Final,
 }
 
-/// The mark that a text begins with, and its length: `<think>`, `</seed:think>`, `[THINK]`, `◁think▷`,
+/// The marker at the start of a text, and its length: `<think>`, `</seed:think>`, `[THINK]`, `◁think▷`,
 /// `<|begin_of_thought|>`, `<|channel|>analysis<|message|>`.
 fn mark_at(text: &str) -> Option<(Mark, usize)> {
     let close = match text.chars().next()? {
@@ -107,10 +108,10 @@ fn mark_at(text: &str) -> Option<(Mark, usize)> {
         Some(name) => (true, name),
         None => (false, inside.trim_matches(['|', '｜', ' '])),
     };
-    // Without a namespace (`seed:think`) and attributes.
+    // Without namespace (`seed:think`) and attributes.
     let name = name.rsplit_once(':').map_or(name, |(_, name)| name).split_whitespace().next()?;
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    // Square brackets also hold ordinary text, such as [Analysis] or [think tank].
+    // Square brackets can also hold ordinary text, such as [Analysis] or [think tank].
     let is_thought = match close {
         ']' => name == "think" && !inside.contains(char::is_whitespace),
         _ => THOUGHTS.contains(&name.as_str()),
@@ -124,7 +125,7 @@ fn mark_at(text: &str) -> Option<(Mark, usize)> {
     }
 }
 
-/// Whether the text begins as harmony's analysis channel without its marks: `analysisThe user asks`.
+/// Whether the text begins like harmony's analysis channel without its markers: `analysisThe user asks`.
 fn begins_bare_channel(text: &str) -> bool {
     text.strip_prefix(BARE_CHANNEL).is_some_and(|rest| rest.starts_with(char::is_alphabetic) && rest.contains(' '))
 }
@@ -154,10 +155,10 @@ mod tests {
             ("<|channel>thought\na<channel|>b", "b"),
             ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "b"),
             ("analysisThe user asks.assistantfinalb", "b"),
-            // The template opened it.
+            // Opened by the template.
             ("a</think> b", "b"),
             ("a [[A]] </think> b <think> c </think> d", "b d"),
-            // One thought in another.
+            // Nested sections.
             ("<think>a <think>b</think> c</think> d", "d"),
             ("<think></think>b", "b"),
             ("b <think>a</think>", "b"),
@@ -200,7 +201,7 @@ mod tests {
         {
             assert!(!is_thought_mark(token), "{token}");
         }
-        // What is left of harmony's marks where turns have none.
+        // Remaining harmony markers when turns have none.
         let text = "<|channel|>analysis<|message|>[[A]]assistant<|channel|>final<|message|>[[B]]";
         assert_eq!(read(text).as_deref(), Some("[[B]]"));
     }

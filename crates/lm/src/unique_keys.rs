@@ -1,5 +1,4 @@
-//! JSON in which a key stands twice. Readers disagree on which of the two counts, so what a file says would depend on
-//! who reads it.
+//! JSON with duplicate keys. Parsers disagree on which one counts, so the meaning would depend on the reader.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,12 +6,12 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Refuses JSON in which an object has a key twice, with the key, its line and column.
+/// Rejects JSON with a duplicate key in an object. The error has the key, line and column.
 pub fn refuse_repeated_keys(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<UniqueKeys>(json).map(|_| ())
 }
 
-/// What JSON says, which has no key twice in an object.
+/// Parses JSON and rejects duplicate keys.
 pub fn parse_unique<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     refuse_repeated_keys(json).and_then(|()| serde_json::from_slice(json))
 }
@@ -35,14 +34,14 @@ impl<'de> Visitor<'de> for Walk {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueKeys, A::Error> {
-        // Asked for membership alone, so its order does not matter.
+        // Used only for membership, so its order does not matter.
         let mut seen: HashSet<String> = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             if seen.contains(&key) {
-                return Err(A::Error::custom(format!("key `{}` is there twice", key.escape_debug())));
+                return Err(A::Error::custom(format!("duplicate key `{}`", key.escape_debug())));
             }
             seen.insert(key);
-            // Values are walked, not kept: JSON of millions of entries takes the keys of one object at a time.
+            // Values are visited, not stored: memory use is the keys of one object at a time.
             map.next_value::<UniqueKeys>()?;
         }
         Ok(UniqueKeys)

@@ -169,35 +169,47 @@ pub(crate) struct ChecklistParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// A question that Yes answers in the text's favour, or @FILE with one on each line. May be given several times.
-    /// Needed for an attribute without a built-in checklist.
+    /// Yes/no question, or @FILE; repeatable
+    ///
+    /// Yes must speak for the text. A file has one question per line. An attribute without a built-in checklist needs
+    /// --question or --checklist.
     #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE", "signed" = "questions"))]
     pub question: Vec<String>,
-    /// Checklists of your own: in TOML, a table for each attribute with a list `questions`, or the `questions.jsonl` of
-    /// a run. Every attribute that is asked about must be there. `generate` lets the model itself write the questions,
-    /// once for each attribute.
+    /// Checklist file, or `generate`
+    ///
+    /// The file is TOML with a table per attribute that has a list `questions`, or the `questions.jsonl` of a run. It
+    /// must contain every attribute judged. `generate` lets the model write the questions, once per attribute.
     #[schemars(extend("form" = "FILE|generate", "signed" = "questions"))]
     pub checklist: Option<PathBuf>,
-    /// What the attribute means, or @FILE, for --checklist generate. Needed there for an attribute that is not built in.
+    /// Meaning of the attribute, or @FILE
+    ///
+    /// For --checklist generate, which requires it for an attribute that is not built in.
     #[schemars(extend("form" = "TEXT|@FILE", "signed" = "questions"))]
     pub criteria: Option<String>,
-    /// The prompt of --checklist generate: the built-in template (questions) or a file of your own.
+    /// Prompt of --checklist generate: NAME or FILE
+    ///
+    /// Built in: questions.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("questions".to_owned())]
     pub questions_template: String,
-    /// The longest checklist of --checklist generate, in tokens; one that does not end before is an error.
+    /// Longest generated checklist, in tokens
+    ///
+    /// For --checklist generate. A checklist that does not end within the limit is an error.
     #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["checklist=generate"]))]
     #[default(512)]
     pub questions_tokens: u32,
-    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
-    /// over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The two answers, that in the text's favour first. Each counts with and without a space before it.
+    /// The two answers: for and against the text
+    ///
+    /// Each is counted with and without a leading space.
     #[schemars(extend("form" = "YES,NO", "signed" = "labels"))]
     #[default(LabelWords::new("Yes", "No"))]
     pub label_words: LabelWords,
@@ -209,31 +221,31 @@ pub(crate) struct Checklist;
 impl Method for Checklist {
     type Params = ChecklistParams;
     const NAME: &'static str = "checklist";
-    const ABOUT: &'static str = "Ask questions about each candidate: the mean probability of Yes over a checklist";
+    const ABOUT: &'static str = "Score each candidate by a checklist of yes/no questions";
     const LONG_ABOUT: &'static str = "\
-Ask questions about each candidate: the mean probability of Yes over a checklist.
+Score each candidate by a checklist of yes/no questions.
 
-The model is shown the source and one candidate and is asked one question of the checklist at a time, which Yes \
-answers in the candidate's favour. Its answer is P(Yes) / (P(Yes) + P(No)), of exact probabilities over the full \
-vocabulary; the score is the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, \
-CheckEval). What all questions of a candidate begin with is computed once.
+The model sees the source and one candidate, and answers one question of the checklist at a time. Yes speaks for the \
+candidate. Each answer is P(Yes) / (P(Yes) + P(No)), from exact probabilities over the full vocabulary. The score is \
+the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, CheckEval). The shared prefix of a \
+candidate's questions is computed once.
 
-Checklists are built in for summaries (coherence, consistency, fluency, relevance, informativeness), dialogue (naturalness, \
-understandability, engagingness, groundedness), instructions (instruction-following, helpfulness, correctness), answers \
-from documents (groundedness, correctness) and revisions (revision). Your own questions take their place: they say more where they ask \
-for what your task needs. A question that a model answers alike for every text says nothing: such questions are named.
+Checklists are built in for summaries (coherence, consistency, fluency, relevance, informativeness), dialogue \
+(naturalness, understandability, engagingness, groundedness), instructions (instruction-following, helpfulness, \
+correctness), answers from documents (groundedness, correctness) and revisions (revision). Your own questions replace \
+them, and are more informative if they match your task. Questions that the model answers alike for every text are \
+reported: they carry no information.
 
-With --checklist generate the model writes the questions itself, once for each attribute, out of the attribute's \
-meaning; they are kept in `questions.jsonl`, which --checklist reads again. Such \
-questions are weaker than those of people.
+With --checklist generate the model writes the questions, once per attribute, from the meaning of the attribute. They \
+are kept in `questions.jsonl`, which --checklist also reads. Generated questions are weaker than those of people.
 
-What the questions are worth together, labels tell: `probity learn --scores RUN/checklist.jsonl` weighs them.
+`probity learn --scores RUN/checklist.jsonl` weights the questions by labels.
 
-The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the \
-score is flagged `low_mass` and counted.
+The label mass P(Yes) + P(No) is the probability of either answer. If it is low for any question, the score is flagged \
+`low_mass` and counted.
 
 Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome), `checklist.jsonl` (item, \
-candidate, the question, its answer), `questions.jsonl` where the model wrote them, and `summary.json`.";
+candidate, question, answer), `questions.jsonl` if the model wrote them, and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
@@ -314,7 +326,8 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
                 .map(|(words, questions)| format!("{} for {}", questions.len(), words.attribute))
                 .collect();
             scores.note(format!(
-                "The model wrote the questions itself ({}); {QUESTIONS}.jsonl has them. Read them: No may speak for a text.",
+                "The model wrote the questions itself ({}); {QUESTIONS}.jsonl has them. Read them: No may speak for a \
+                 text.",
                 counts.join(", ")
             ));
         }
@@ -456,7 +469,8 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     let shown = || path.display().to_string();
     let refused = |why: String| {
         let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]; a list with a \
-                    question on each line is given by --question @FILE, and `--checklist generate` lets the model write \
+                    question on each line is given by --question @FILE, and `--checklist generate` lets the model \
+                    write \
                     them";
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
     };

@@ -58,39 +58,38 @@ pub struct Comparative;
 impl Method for Comparative {
     type Params = ComparativeParams;
     const NAME: &'static str = "compare";
-    const ABOUT: &'static str =
-        "Compare candidates in pairs and rank them: exact label probabilities, position bias taken out";
+    const ABOUT: &'static str = "Compare candidates in pairs and rank them";
     const LONG_ABOUT: &'static str = "\
-Compare candidates in pairs and rank them: exact label probabilities, position bias taken out.
+Compare candidates in pairs and rank them.
 
-The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the \
-probabilities of the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of \
-won comparisons unless --rank says otherwise (where all samples are pairs, its mean probability of being better), and \
-its rank in the context follows.
+The model sees the source and two candidates, and answers which is better. p = P(A) / (P(A) + P(B)) is computed from \
+the exact probabilities of the answers; nothing is parsed (Liusie, Manakul and Gales 2024). By default a candidate's \
+score is its share of won comparisons, or, if all samples are pairs, its mean probability of being better; --rank \
+selects other scores. Candidates are ranked within each context.
 
-A model must be large enough to compare: the smallest ones name whichever text is shown first. What those can do \
-without any label is likelihood, `probity gpt-score`.
+The model must be large enough to compare: the smallest ones choose whichever text is shown first. `probity gpt-score` \
+is the method for those, and needs no labels either.
 
-Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both \
-orders a judge without that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that \
-both positions win equally often (means are then of p with logit p − logit τ for its logit); it cannot give a judge an opinion that it does not have. τ is taken over the pairs \
-that were judged in both orders: without any (as with no-repeat) nothing is debiased, since a bias cannot be told from \
-better candidates shown first. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
+Models favour a position. P(A) is the share of comparisons won by the candidate shown first; over all pairs in both \
+orders an unbiased judge has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both \
+positions win equally often (means then use p with log-odds logit p − logit τ). It does not make an undecided judge \
+decisive. τ is estimated from pairs judged in both orders. Without such pairs (as with no-repeat) nothing is debiased, \
+because the bias cannot be told from better candidates shown first. The order gap |p_ij − (1 − p_ji)| measures how \
+much a verdict depends on presentation order.
 
-Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at \
-the texts, or at their places?), then the correlation with gold where the data have scores, or the accuracy where they \
-have preferences.
+Read the figures in this order: label mass (did the model answer the question?), P(A) and order gap (did it judge the \
+texts, or their positions?), then the correlation with gold scores or the accuracy on gold preferences.
 
 Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
-candidate, score, rank) and `summary.json`; with --budget `budget.jsonl` (item, pairs asked, why it ended, how sure the \
-ranking is); where there is gold `to_label.jsonl` (pairs that cannot be left to the model yet, for `probity label`) and \
-`scores_to_label.jsonl`. A candidate without text is not shown to the model; a sample with one candidate is counted and \
-has no comparison.
+candidate, score, rank) and `summary.json`. --budget adds `budget.jsonl` (item, pairs compared, why it ended, \
+certainty of the ranking). Gold adds `to_label.jsonl` (pairs that cannot be left to the model yet, for `probity \
+label`) and `scores_to_label.jsonl`. A candidate without text is not shown to the model. A sample with one candidate \
+is counted and has no comparison.
 
-Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the \
-slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, \
-comparative. Lines of the data that read like lines of the template, or hold one of its delimiters in brackets, are \
-quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+Templates: 1 shows the material, then the question; 2 states the task first. Your own file is a Jinja template with \
+the slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, \
+adjective, comparative. Lines of the data that resemble lines of the template, or contain one of its delimiters in \
+brackets, are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
@@ -218,7 +217,6 @@ fn report(
     let cells = figures::cells(params, rank, samples, judged);
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
     let mut position = figures::position_table(params, &cell_figures);
-    outcomes.notes(signature.model.as_ref(), &mut position);
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }
@@ -253,16 +251,15 @@ fn report(
         "preference": preference,
         "analyses": analyses,
     });
-    let mut tables = vec![position, systems];
+    let mut others = vec![preference::table(&preference, rank), position];
     if let Some(budget) = &judged.budget {
         budget.write(run)?;
         values["budget"] = json!(budget);
-        tables.push(budget.table());
+        others.push(budget.table());
     }
-    tables.extend(agreement);
-    tables.push(preference::table(&preference, rank));
-    tables.extend(analyses.iter().flat_map(analyses::Analyses::tables));
-    tables.retain(|table| !table.rows.is_empty());
+    others.extend(agreement);
+    others.extend(analyses.iter().flat_map(analyses::Analyses::tables));
+    let tables = gold::main_first(systems, others);
     let mut of_run = RunScores::default();
     for (name, scores) in params.subject.attribute.iter().zip(scores) {
         of_run.push(Some(name), scores);

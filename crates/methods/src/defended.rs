@@ -48,7 +48,8 @@ impl DefendedTexts<'_> {
         }
         if defences.iter().any(|defence| matches!(defence, Defence::Perplexity(_))) {
             told.note(format!(
-                "{} of {} candidates were withheld from the judge for a stretch that is too improbable (outcome `empty`)",
+                "{} of {} candidates were withheld from the judge for a stretch that is too improbable (outcome \
+                 `empty`)",
                 self.withheld, self.candidates
             ));
         }

@@ -79,7 +79,8 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "address to the judge",
         forms: &[
-            "note|word|message|attention to|for .. judge|judges|evaluator|evaluators|grader|graders|rater|raters|assessor|annotator",
+            "note|word|message|attention to|for .. \
+             judge|judges|evaluator|evaluators|grader|graders|rater|raters|assessor|annotator",
             "dear|attention|hey|hello|hi judge|evaluator|grader|rater|assessor",
             "evaluation|judge|judging|grading model|assistant|system|ai",
             "as an|a|the evaluator|grader|rater|judge|annotator you",
@@ -97,10 +98,10 @@ const KEYS: [&str; 10] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Look {
-    /// Look for them.
+    /// Look for them
     #[default]
     On,
-    /// Don't.
+    /// Do not look for them
     Off,
 }
 
@@ -108,8 +109,10 @@ enum Look {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Flags {
-    /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a
-    /// verdict as JSON); no score and no prompt changes. docs/text-flags.md has the patterns
+    /// Report candidates that address their judge
+    ///
+    /// Examples are "verified by experts", "the other answer is wrong" and a verdict as JSON. Scores and prompts do not
+    /// change. docs/text-flags.md lists the patterns.
     #[schemars(extend("form" = "ON|OFF", "scores" = false))]
     text_flags: Look,
 }

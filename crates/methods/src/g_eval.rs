@@ -37,27 +37,35 @@ pub(crate) struct GEvalParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
+    /// Meaning of the attribute, or @FILE
+    ///
+    /// Required for an attribute that is not built in.
     #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
-    /// How the rater should proceed, or @FILE; `generate` lets the model itself write the steps, once for each
-    /// attribute.
+    /// Steps for the rater, @FILE, or `generate`
+    ///
+    /// `generate` lets the model write the steps, once per attribute. Omitted, the built-in steps are used.
     #[schemars(extend("form" = "TEXT|@FILE|generate"))]
     pub steps: Option<String>,
-    /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
+    /// Prompt of --steps generate: NAME or FILE
+    ///
+    /// Built in: steps.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("steps".to_owned())]
     pub steps_template: String,
-    /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
+    /// Longest generated steps, in tokens
+    ///
+    /// For --steps generate. Steps that do not end within the limit are an error.
     #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["steps=generate"]))]
     #[default(512)]
     pub steps_tokens: u32,
-    /// The ratings: whole numbers from MIN (worst) to MAX (best).
+    /// Ratings: integers from MIN (worst) to MAX (best)
     #[schemars(extend("form" = "MIN..MAX"))]
     #[default(RatingScale { min: 1, max: 5 })]
     pub scale: RatingScale,
-    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
-    /// over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
@@ -72,23 +80,22 @@ pub(crate) struct GEval;
 impl Method for GEval {
     type Params = GEvalParams;
     const NAME: &'static str = "g-eval";
-    const ABOUT: &'static str =
-        "Rate each candidate by itself: the expected rating under the model's label probabilities";
+    const ABOUT: &'static str = "Rate each candidate by the model's expected rating";
     const LONG_ABOUT: &'static str = "\
-Rate each candidate by itself: the expected rating under the model's label probabilities.
+Rate each candidate by the model's expected rating.
 
-The model is shown the criterion, the source and one candidate and asked for a whole number. The score is Σ k·P(k) / Σ \
-P(k) over the ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, \
-G-Eval, without its sampling). Where the digits of one rating begin another (1 and 10), P(k) includes that the answer \
-ends there; on other scales it does not.
+The model sees the criterion, the source and one candidate, and answers with a whole number. The score is Σ k·P(k) / Σ \
+P(k) over the ratings k of --scale, where P(k) is the exact probability of that number as the answer (Liu et al. 2023, \
+G-Eval, without its sampling). Where the digits of one rating begin another (1 and 10), P(k) includes the end of the \
+answer; on other scales it does not.
 
-The prompt tells the rater how to proceed: in steps of ours, in steps that are given with --steps, or with --steps \
-generate in steps that the model writes for the criterion before it rates anything, as in the paper. They are kept in \
-`steps.jsonl`, and their hash is part of the signature; steps that are empty or not finished end the run.
+The prompt contains steps for the rater: built-in steps, those of --steps, or, with --steps generate, steps that the \
+model writes for the criterion before any rating, as in the paper. Generated steps are kept in `steps.jsonl`, and \
+their hash is part of the signature. Empty or unfinished steps end the run.
 
-The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say \
-something else; such scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not \
-on the scale of human raters.
+The label mass Σ P(k) is the probability of any rating at all. With a low mass the model prefers another kind of \
+answer; such scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the \
+scale of human raters.
 
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 

@@ -23,10 +23,13 @@ pub struct GptScoreParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// How the log-probabilities of a text's tokens become its score. A sum favours short texts.
+    /// How token log-probabilities become a score
+    ///
+    /// A sum favours short texts.
     pub reduce: Reduce,
-    /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given
-    /// several times; scores are averaged over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1. The prompt ends where the candidate follows. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
@@ -36,10 +39,10 @@ pub struct GptScoreParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduce {
-    /// Their mean.
+    /// Mean over the tokens
     #[default]
     Mean,
-    /// Their sum: the log-probability of the text.
+    /// Sum: the log-probability of the text
     Sum,
 }
 
@@ -49,22 +52,21 @@ pub struct GptScore;
 impl Method for GptScore {
     type Params = GptScoreParams;
     const NAME: &'static str = "gpt-score";
-    const ABOUT: &'static str = "Score each candidate by its log-probability after an instruction to write a good one";
+    const ABOUT: &'static str = "Score each candidate by its log-probability";
     const LONG_ABOUT: &'static str = "\
-Score each candidate by its log-probability after an instruction to write a good one.
+Score each candidate by its log-probability.
 
-The model is shown the source and an instruction to write, say, a coherent summary. The score is the mean over the \
-candidate's tokens of log P(token | prompt, tokens before), in nats, or their sum (Fu et al. 2023). It is at most 0; \
+The model sees the source and an instruction, such as to write a coherent summary. The score is the mean over the \
+candidate's tokens of log P(token | prompt, earlier tokens), in nats, or their sum (Fu et al. 2023). It is at most 0; \
 higher is better.
 
-The prompt is plain text for every model, and the candidate follows it after one space; white space around the \
-candidate is not scored, nor is the end of the text. The score is as much about how common a text's words are as about \
-its quality: compare candidates for one source, not across sources, and not across models.
+The prompt is plain text for every model, and the candidate follows after one space. White space around the candidate \
+and the end of the text are not scored. The score also reflects how common the words of a text are: compare candidates \
+for one source, not across sources or models.
 
-It is what to take with a model below three billion parameters and no labels; with some, see probity help learn. It \
-needs no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of \
-summaries where the same model asked to compare or to rate them says nothing. That a text is likely does not make it \
-true or complete.
+Use it with a model below three billion parameters and no labels; with labels, see `probity help learn`. Small models \
+suffice: the likelihood under SmolLM2-135M agrees with people on the coherence of summaries, while comparisons and \
+ratings by the same model carry no information. A likely text need not be true or complete.
 
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
 

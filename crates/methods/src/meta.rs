@@ -20,22 +20,22 @@ impl DynMethod for Meta {
     }
 
     fn about(&self) -> &'static str {
-        "Hold scores against gold: correlations, accuracy of pairs, tests between metrics"
+        "Compare scores with gold: correlations, accuracy, tests"
     }
 
     fn long_about(&self) -> &'static str {
         "\
-Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+Compare scores with gold: correlations, accuracy, tests.
 
-Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
-columns item, candidate and either metric and score or one column for each metric. Gold comes from samples (their \
-candidates' scores and preferences) or from another such table. Both are matched by item and candidate.
+Scores come from run folders, from `scores.jsonl` of `probity metrics` or of a method, or from any table with the \
+columns item, candidate and either metric and score or one column per metric. Gold comes from samples (scores and \
+preferences of their candidates) or from another such table. Both are matched by item and candidate.
 
-For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
-(candidate ids) and over all scores, with p-values and intervals over contexts; accuracy of pairs, also with ties and \
-the ε at which metric scores are best taken for equal. What cannot be computed, constant scores for example, is \
-undefined and said so. Scores that rounding alone tells apart (by 1e-12 of the largest) are equal: in ranks, \
-correlations and accuracy alike."
+For each metric and gold attribute the result has Pearson, Spearman and Kendall τ-b as the mean over contexts, between \
+systems (candidate ids) and over all scores, with p-values and intervals over contexts. It also has the accuracy of \
+pairs, with ties and with the best ε below which metric scores count as equal. A figure that cannot be computed, for \
+example from constant scores, is reported as undefined. Scores that differ by rounding alone (by 1e-12 of the largest) \
+are equal in ranks, correlations and accuracy."
     }
 
     fn needs(&self) -> Needs {
@@ -83,7 +83,9 @@ impl Configured for MetaConfiguration {
             outcomes.add_several(name, count);
         }
         let signature = Signature::without_model(NAME).with_options(params).with("metrics", &inputs.metric_names());
-        let report = MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) };
+        let details = params.details;
+        let report =
+            MethodReport { values, tables, details, outcomes, headline, verdict, ..MethodReport::new(signature) };
         Ok(RunSummary::new(NAME, report, run.cost()))
     }
 }

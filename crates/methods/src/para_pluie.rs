@@ -27,28 +27,32 @@ const DATA: &[DataSlot] = &[DataSlot::required("candidate"), DataSlot::required(
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ParaPluieParams {
-    /// What each candidate is held against.
+    /// Text to compare each candidate with
     pub against: Against,
-    /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times;
-    /// scores are averaged.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: direct, meaning, indirect and few-shot-direct. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The two answers whose probabilities count. Each counts with and without a space before it.
+    /// The two answers whose probabilities count
+    ///
+    /// Each is counted with and without a leading space.
     #[schemars(extend("form" = "YES,NO", "signed" = "labels"))]
     #[default(LabelWords::new("Yes", "No"))]
     pub label_words: LabelWords,
-    /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges
-    /// them in the prompt too.
+    /// The two answers named in the prompt
+    ///
+    /// Omitted, they are those of --label-words: swapping the labels also swaps them in the prompt.
     #[schemars(extend("form" = "YES,NO"))]
     pub prompt_words: Option<LabelWords>,
-    /// Compare the scores with these gold scores. May be given several times.
+    /// Gold scores to compare with; repeatable
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "scores" = false))]
     pub attribute: Vec<String>,
-    /// Do not compare the result with gold scores even where --attribute is given.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
@@ -57,10 +61,10 @@ pub struct ParaPluieParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
-    /// The sample's context: the source, or the original before it was revised.
+    /// The context: source, or original before revision
     #[default]
     Context,
-    /// The sample's references; the best score counts where there are several.
+    /// The references; the best score counts
     Reference,
 }
 
@@ -70,23 +74,22 @@ pub struct ParaPluie;
 impl Method for ParaPluie {
     type Params = ParaPluieParams;
     const NAME: &'static str = "parapluie";
-    const ABOUT: &'static str = "Score whether each candidate means the same as its source: log P(Yes) − log P(No)";
+    const ABOUT: &'static str = "Score whether a candidate means the same as its source";
     const LONG_ABOUT: &'static str = "\
-Score whether each candidate means the same as its source: log P(Yes) − log P(No).
+Score whether a candidate means the same as its source.
 
-The model is asked whether two texts are paraphrases of each other. The score is log P(Yes) − log P(No), in nats, \
-under the full vocabulary: above 0 says paraphrase, and it has no bounds (Lemesle et al. 2025). Since everything \
-before the answer is shared, this is the difference of the answers' perplexities.
+The model answers whether two texts are paraphrases of each other. The score is log P(Yes) − log P(No), in nats, under \
+the full vocabulary (Lemesle et al. 2025). It has no bounds; above 0 means paraphrase. Everything before the answer is \
+shared, so the score is the difference of the answers' perplexities.
 
-The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low the score is flagged \
-`low_mass` and counted; where one of the answers is impossible to the model the score is not a number and the outcome \
-says so.
+The label mass P(Yes) + P(No) is the probability of either answer. A score with low mass is flagged `low_mass` and \
+counted. If one of the answers is impossible for the model, there is no score, and the outcome reports it.
 
-The words stand in the prompt too. --label-words No,Yes therefore asks another question; with --prompt-words Yes,No \
-beside it the question stays, and the score changes its sign.
+The answer words are part of the prompt. --label-words No,Yes therefore changes the question; with --prompt-words \
+Yes,No the question stays the same and the score changes its sign.
 
-Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Ours are worded by us; a file \
-with other wording can be given.
+Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Their wording is ours; \
+--template FILE uses another.
 
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
 

@@ -30,27 +30,29 @@ pub(crate) struct PromptScoringParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// The scores: whole numbers from MIN (worst) to MAX (best).
+    /// Scores: integers from MIN (worst) to MAX (best)
     #[schemars(extend("form" = "MIN..MAX"))]
     #[default(RatingScale { min: 1, max: 10 })]
     pub scale: RatingScale,
-    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged
-    /// over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1 and 2. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each
-    /// step.
+    /// Average over K answers sampled at temperature 1
+    ///
+    /// The paper uses one sample. Omitted, the answer is the most probable token at each step.
     #[schemars(range(min = 1), extend("form" = "K", "signed" = "decoding"))]
     pub samples: Option<u16>,
-    /// Longest answer, in tokens.
+    /// Longest answer, in tokens
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(5)]
     pub max_tokens: u16,
-    /// Seed of sampled answers.
+    /// Seed of sampled answers
     #[schemars(extend("signed_if" = ["samples!="]))]
     #[default(0)]
     pub seed: u64,
@@ -62,19 +64,19 @@ pub(crate) struct PromptScoring;
 impl Method for PromptScoring {
     type Params = PromptScoringParams;
     const NAME: &'static str = "prompt-scoring";
-    const ABOUT: &'static str = "Rate each candidate by itself: the score that the model writes";
+    const ABOUT: &'static str = "Rate each candidate by the score that the model writes";
     const LONG_ABOUT: &'static str = "\
-Rate each candidate by itself: the score that the model writes.
+Rate each candidate by the score that the model writes.
 
-The model is shown the source and one candidate, is asked for a whole number on --scale and writes a few tokens: the \
-baseline that comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within \
-the scale counts, where it stands alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. What \
-a model thinks before it answers (`<think>`) does not count. Plain text (--format text) ends with its line.
+The model sees the source and one candidate, and writes a few tokens with a whole number on --scale. This is the \
+baseline for comparative assessment (Liusie, Manakul and Gales 2024). The last whole number within the scale counts if \
+it is separate: not in 7.5, -7 or 7th, and not as the end of the scale in 7/10 or 7 out of 10. Text inside `<think>` \
+does not count. With --format text the answer ends at its first line break.
 
-A text without such a number, or one that --max-tokens cuts off, is `unparsed`; the row keeps the text, and nothing takes the place of the score. With \
---samples the score is the mean over the sampled texts that have one. The paper samples one answer at temperature 1, \
-which is --samples 1; the most probable answer is the default here, as it is the same each time. Written scores are \
-coarse and often the same for all candidates: `g-eval` reads the probabilities instead.
+A text without such a number, or one cut off by --max-tokens, is `unparsed`: its row keeps the text and has no score. \
+With --samples the score is the mean over the sampled texts that have one. The paper samples one answer at temperature \
+1 (--samples 1); the default is the most probable answer, which is the same each time. Written scores are coarse and \
+often equal for all candidates; `g-eval` uses the probabilities instead.
 
 Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `summary.json`.";
 

@@ -20,12 +20,12 @@ use crate::template::PromptLayout;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptFormat {
-    /// As a chat where the model has a chat template, else as plain text.
+    /// Chat if the model has a chat template, else plain text
     #[default]
     Auto,
-    /// As a chat, through the model's own template.
+    /// Chat, through the model's own template
     Chat,
-    /// As plain text that ends in the answer prefix.
+    /// Plain text that ends in the answer prefix
     Text,
 }
 
@@ -33,20 +33,23 @@ pub enum PromptFormat {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SubjectOptions {
-    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; of known ones a prompt that
-    /// speaks of a text that is ADJECTIVE uses fitting forms. May be given several times; each attribute is judged by
-    /// itself.
+    /// Attribute to judge, such as coherence; repeatable
+    ///
+    /// Any word is accepted. Known attributes also have an adjective form for prompts. Each attribute is judged
+    /// separately.
     #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
+    /// Word for a candidate in prompts
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("summary".to_owned())]
     pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit. For prompts that speak of a text that is
-    /// ADJECTIVE.
+    /// Adjective form of the attribute
+    ///
+    /// Used by prompts that describe a text as ADJECTIVE. Needed only where the built-in form does not fit, and allowed
+    /// with one attribute only.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
-    /// Do not compare the result with the gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
@@ -76,17 +79,21 @@ impl SubjectOptions {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LayoutOptions {
-    /// How the prompt is put to the model.
+    /// Prompt format: chat or plain text
     #[schemars(extend("signed" = "method"))]
     pub format: PromptFormat,
-    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where
-    /// the answer is a turn of its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
+    /// Text that begins the model's answer
+    ///
+    /// An empty text means no prefix. Omitted, there is none in a chat, where the answer is a separate turn; plain text
+    /// ends in the prefix of the method, such as `Answer:`, or `Score:` for ratings.
     #[schemars(extend("form" = "TEXT", "signed" = "method"))]
     pub answer_prefix: Option<String>,
-    /// Against texts that speak to the model, once for each: `sandwich` says behind the last text that texts decide
-    /// nothing, `nonce:KEY` puts a code made of KEY into the marks around them; where candidates are judged also
-    /// `paraphrase` (the model is shown its own paraphrases of them) and `perplexity:NATS` (one is withheld where twenty of
-    /// its tokens cost more nats each). docs/methods/attack.md has what each brings and costs.
+    /// Defence against manipulative texts; repeatable
+    ///
+    /// `sandwich` repeats after the last text that instructions inside texts are to be ignored. `nonce:KEY` adds a code
+    /// derived from KEY to the markers around texts. Where candidates are judged, `paraphrase` shows the model its own
+    /// paraphrases of them, and `perplexity:NATS` withholds a candidate if any twenty consecutive tokens cost more than
+    /// NATS nats each. docs/methods/attack.md lists the effect and the cost of each defence.
     #[schemars(extend("form" = "DEFENCE", "signed" = "method"))]
     pub defence: Vec<Defence>,
 }

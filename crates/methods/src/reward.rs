@@ -26,19 +26,22 @@ const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATER
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RewardParams {
-    /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
-    /// itself where there is one alone, and the value where the head is one of regression.
+    /// Class whose probability is the score
+    ///
+    /// For a model with several classes, such as entailment or POSITIVE. With one class the reward is the score, with a
+    /// regression head the value.
     #[schemars(length(min = 1), extend("form" = "NAME", "signed" = "class"))]
     pub class_name: Option<String>,
-    /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
-    /// several times; scores are averaged over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1. The last turn of a template is the candidate's. Scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
-    /// Compare the scores with these gold scores. May be given several times.
+    /// Gold scores to compare with; repeatable
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "scores" = false))]
     pub attribute: Vec<String>,
-    /// Do not compare the result with gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
@@ -49,21 +52,21 @@ pub(crate) struct Reward;
 impl Method for Reward {
     type Params = RewardParams;
     const NAME: &'static str = "reward";
-    const ABOUT: &'static str = "Score each candidate by a reward model or a classifier";
+    const ABOUT: &'static str = "Score each candidate with a reward model or classifier";
     const LONG_ABOUT: &'static str = "\
-Score each candidate by a reward model or a classifier.
+Score each candidate with a reward model or classifier.
 
-The model is one with a class head (an architecture …ForSequenceClassification): a decoder that was trained to rate \
-answers, or one with an encoder (BERT, DeBERTa, BART …) that reads a pair of texts. A decoder reads the instruction \
-and the context of a sample as the user's turn and the candidate as the assistant's, in its own chat template; what \
-candidates of a sample have in common is computed once. One with an encoder reads the two turns as a pair.
+The model needs a class head (an architecture named …ForSequenceClassification). It is a decoder trained to rate \
+answers, or has an encoder (BERT, DeBERTa, BART …) that reads a pair of texts. A decoder reads the instruction and the \
+context of a sample as the user's turn and the candidate as the assistant's, in its own chat template; the shared \
+prefix of a sample's candidates is computed once. An encoder reads the two turns as a pair.
 
-Where the head has one class, its logit is the score: it has no bounds, and two scores r and s say that the first text \
-is preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class-name \
-names the one whose probability is the score, as the model's config.json calls it: among all, or by itself where its \
-problem_type is multi_label_classification; under regression the logit is the score.
+With one class, its logit is the score. It has no bounds; the first of two texts with scores r and s is preferred with \
+probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). With several classes, --class-name selects the class whose \
+probability is the score, by its name in the model's config.json. The probability is relative to all classes, or \
+independent of the others if problem_type is multi_label_classification. With regression the logit is the score.
 
-The same model can be the judge of `judge` and `reviseval` in pairs.
+The same model can judge pairs in `judge` and `reviseval`.
 
 Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome) and `summary.json`.";
 

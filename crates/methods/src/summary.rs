@@ -142,8 +142,10 @@ fn one_field(value: &str) -> String {
 pub struct MethodReport {
     /// The method's own figures.
     pub values: Value,
-    /// The same as tables.
+    /// The same as tables, the main one first.
     pub tables: Vec<Table>,
+    /// Whether the terminal shows all tables with their notes.
+    pub details: bool,
     /// What the scores depend on.
     pub signature: Signature,
     /// How many answers ended how, by [`Outcome::name`].
@@ -164,6 +166,7 @@ impl MethodReport {
         Self {
             values: Value::Null,
             tables: Vec::new(),
+            details: false,
             signature,
             outcomes: Outcomes::default(),
             headline: Vec::new(),
@@ -203,12 +206,22 @@ pub struct RunSummary {
     /// The same figures as tables.
     #[serde(rename = "sections")]
     pub tables: Vec<Table>,
+    /// [`MethodReport::details`].
+    #[serde(skip)]
+    pub details: bool,
 }
 
 impl RunSummary {
     /// Of what a method or the like returned.
     pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
-        let MethodReport { values, tables, signature, outcomes, headline, verdict, scores, first_figures } = report;
+        let MethodReport { values, mut tables, details, signature, outcomes, headline, verdict, scores, first_figures } =
+            report;
+        if let Some(first) = tables.first_mut()
+            && signature.model.is_some()
+        {
+            first.note(format!("outcomes: {}", outcomes.line()));
+            first.notes.extend(outcomes.notes(signature.model.as_ref()));
+        }
         Self {
             method,
             verdict,
@@ -221,6 +234,7 @@ impl RunSummary {
             values,
             cost,
             tables,
+            details,
         }
     }
 }
@@ -292,22 +306,22 @@ impl Outcomes {
         self.counts.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
     }
 
-    /// The counts, and for each outcome that leaves a question open what it means and what helps.
-    pub fn notes(&self, model: Option<&ModelDescription>, table: &mut Table) {
-        table.note(format!("outcomes: {}", self.line()));
-        if let Some(note) = self.low_mass_note() {
-            table.note(note);
-        }
+    /// For each outcome that leaves a question open, what it means and what helps.
+    pub fn notes(&self, model: Option<&ModelDescription>) -> Vec<String> {
+        let mut notes: Vec<String> = self.low_mass_note().into_iter().collect();
         for name in self.counts.keys() {
             let hint = match name.as_ref() {
                 "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => &format!(
-                        "the prompt with its answer does not fit the model's context of {tokens} tokens, or where a row's \
-                         `limit` is less, the memory for keys and values (--compute cache-budget); shorten the context or use a \
+                        "the prompt with its answer does not fit the model's context of {tokens} tokens, or where a \
+                         row's \
+                         `limit` is less, the memory for keys and values (--compute cache-budget); shorten the \
+                         context or use a \
                          model with a longer one"
                     ),
                     None => {
-                        "the prompt's keys and values do not fit the memory set aside for them; raise --compute cache-budget"
+                        "the prompt's keys and values do not fit the memory set aside for them; raise --compute \
+                         cache-budget"
                     }
                 },
                 "altered" => {
@@ -319,7 +333,8 @@ impl Outcomes {
                 "no_reference" => "the sample has no reference that could be shown; its candidates are not judged",
                 "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself",
                 "truncated_used" => {
-                    "a text that reached its limit of tokens, and is used as far as it goes (in revise and reviseval since \
+                    "a text that reached its limit of tokens, and is used as far as it goes (in revise and reviseval \
+                     since \
                      --use-truncated says so)"
                 }
                 "no_aius" => {
@@ -330,15 +345,17 @@ impl Outcomes {
                      --max-tokens, in reviseval --revision-tokens"
                 }
                 "unparsed" => {
-                    "no generated answer holds what was asked for, or the limit of tokens cut it off (--max-tokens); the \
+                    "no generated answer holds what was asked for, or the limit of tokens cut it off (--max-tokens); \
+                     the \
                      row's `why` says which. Label probabilities need no parsing (--verdict label, compare --decide \
                      prob, g-eval)"
                 }
                 "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where",
                 _ => continue,
             };
-            table.note(format!("{name}: {hint}"));
+            notes.push(format!("{name}: {hint}"));
         }
+        notes
     }
 
     /// `4 scored, 1 too_long`; `none` where nothing was asked.

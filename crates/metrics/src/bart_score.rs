@@ -18,10 +18,10 @@ use crate::metric::{
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BartScoreOptions {
-    /// Which probability is the score
+    /// Direction that is the score
     #[default(ScoreDirection::F)]
     direction: ScoreDirection,
-    /// Which score of several references is taken
+    /// How to combine several references
     #[default(Several::Max)]
     several: Several,
 }
@@ -30,11 +30,11 @@ pub(crate) struct BartScoreOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum ScoreDirection {
-    /// The mean of both
+    /// Mean of both
     F,
-    /// The candidate given the reference
+    /// Candidate given the reference
     Precision,
-    /// The reference given the candidate
+    /// Reference given the candidate
     Recall,
 }
 
@@ -42,9 +42,9 @@ enum ScoreDirection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Several {
-    /// The highest, of each direction by itself
+    /// Highest score, for each direction separately
     Max,
-    /// The mean
+    /// Mean
     Mean,
 }
 
@@ -64,21 +64,17 @@ pub(crate) struct BartScoreSource {
 impl Definition for BartScore {
     type Options = BartScoreOptions;
     const NAME: &'static str = "bart-score";
-    const ABOUT: &'static str =
-        "Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021)";
+    const ABOUT: &'static str = "Mean log-probability of candidate and reference by seq2seq";
     const LONG_ABOUT: &'static str = "\
-Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021).
+Mean log-probability of candidate and reference by seq2seq.
 
-`precision` is the mean over the candidate's tokens of log P(token | reference, tokens before), `recall` that of the \
-reference's tokens given the \
-candidate. The score itself is their mean, the paper's F, or with `direction` one of the two; all are at most 0. \
-RevisEval (Zhang et al. 2024) takes recall, so `probity reviseval` does so by default. Any sequence-to-sequence model \
-can be asked; scores are comparable \
-between runs of one model alone, which the signature names. The published script also counts the tokens that its \
-tokenizer puts around \
-each text, here only the text's own count. An empty candidate or reference is undefined, and so is what is longer than \
-the model's context: nothing is cut. All \
-items together: the mean.";
+BARTScore (Yuan et al. 2021). `precision` is the mean over the candidate's tokens of log P(token | reference, earlier \
+tokens); `recall` is the same for the reference's tokens given the candidate. The score is their mean, the paper's F, \
+or one of the two with `direction`; all are at most 0. RevisEval (Zhang et al. 2024) uses recall, and so does `probity \
+reviseval` by default. Any sequence-to-sequence model is accepted. Scores are comparable only under the same model, \
+which the signature names. The published script also counts the tokens that its tokenizer adds around each text; here \
+only the text's own tokens count. An empty candidate or reference is undefined, and so is a text longer than the \
+model's context: nothing is truncated. The score of all items is the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall"];
     const NEEDS: Needs = &[Need::References, Need::LanguageModel];
     const MEAN: bool = true;
@@ -98,12 +94,12 @@ pub(crate) struct NoOptions {}
 impl Definition for BartScoreSource {
     type Options = NoOptions;
     const NAME: &'static str = "bart-score-source";
-    const ABOUT: &'static str =
-        "Mean log-probability of the candidate given its source, by a seq2seq model (faithfulness, Yuan et al. 2021)";
+    const ABOUT: &'static str = "Mean log-probability of the candidate given the source";
     const LONG_ABOUT: &'static str = "\
-Mean log-probability of the candidate given its source, by a seq2seq model (faithfulness, Yuan et al. 2021).
+Mean log-probability of the candidate given the source.
 
-As `bart-score`, but of the candidate given the text that it was made from; no reference is needed.";
+Faithfulness by BARTScore (Yuan et al. 2021). As `bart-score`, but of the candidate given its source; no reference is \
+needed.";
     const NEEDS: Needs = &[Need::Source, Need::LanguageModel];
     const MEAN: bool = true;
 

@@ -19,12 +19,11 @@ use crate::metric::{
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BertScoreOptions {
-    /// The layer whose hidden states are compared, 0 for the embeddings; the last where left out
+    /// Layer to compare, 0: embeddings [default: last]
     layer: Option<usize>,
-    /// Weigh tokens by how few of all references have them, instead of equally
+    /// Weight tokens by inverse document frequency
     idf: bool,
-    /// A file of bert-score's form (LAYER,P,R,F) whose row of the layer scores are rescaled with: (score - baseline) /
-    /// (1 - baseline)
+    /// Baseline file of bert-score, to rescale scores
     #[schemars(extend("form" = "FILE"))]
     baseline: Option<PathBuf>,
 }
@@ -51,22 +50,18 @@ const NO_WEIGHT: &str = "no token has any weight";
 impl Definition for BertScore {
     type Options = BertScoreOptions;
     const NAME: &'static str = "bert-score";
-    const ABOUT: &'static str =
-        "F1 of each token's nearest token by an encoder's hidden states (BERTScore, Zhang et al. 2020)";
+    const ABOUT: &'static str = "F1 of the most similar tokens by an encoder (BERTScore)";
     const LONG_ABOUT: &'static str = "\
-F1 of each token's nearest token by an encoder's hidden states (BERTScore, Zhang et al. 2020).
+F1 of the most similar tokens by an encoder (BERTScore).
 
-Precision is the mean over the candidate's tokens of the cosine with the nearest of the reference's, recall the other \
-way around. Equal to the \
-package bert-score but for rounding in f32: [CLS] and [SEP] weigh nothing and may be matched; idf is taken over all \
-references, each as often as \
-it is given; of several references precision, recall and F1 are the highest each by itself; rescaling comes last. \
-Scores are comparable \
-between runs of one model and layer alone, which the signature names. Where bert-score warns and says 0, the score is \
-undefined: an empty \
-candidate or reference. What a text has beyond the model's context is left out as there; `left-out` counts such tokens \
-of candidate and \
-references. All items together: the mean.";
+Zhang et al. 2020. Precision is the mean over the candidate's tokens of the cosine with the nearest token of the \
+reference, by the hidden states of the encoder; recall is the reverse. Equal to the package bert-score, except for \
+rounding in f32: [CLS] and [SEP] have no weight but can be matched. idf is computed over all references, each counted \
+as often as it occurs. With several references precision, recall and F1 are each the highest. `baseline` rescales \
+last: (score - baseline) / (1 - baseline), with the layer's row of a file of the form LAYER,P,R,F. Scores are \
+comparable only under the same model and layer, which the signature names. Where bert-score warns and returns 0, the \
+score is undefined: an empty candidate or reference. Text beyond the model's context is omitted as in bert-score; \
+`left-out` counts such tokens of candidate and references. The score of all items is the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall", "left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
     const MEAN: bool = true;

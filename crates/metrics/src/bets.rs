@@ -21,16 +21,16 @@ use crate::text::{tokenized, words};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BetsOptions {
-    /// The trained comparator of words, as safetensors; without it the meaning alone is scored
+    /// Trained comparator of words, as safetensors
     #[schemars(extend("form" = "FILE"))]
     comparator: Option<PathBuf>,
-    /// How texts are cut into words, which are then compared in lower case
+    /// Tokenizer
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// How much simplicity counts
+    /// Weight of simplicity
     #[default(1.0)]
     alpha: f64,
-    /// How much meaning counts
+    /// Weight of meaning
     #[default(1.0)]
     beta: f64,
 }
@@ -49,25 +49,25 @@ const NO_DIRECTION: &str = "a hidden state has no direction";
 impl Definition for Bets {
     type Options = BetsOptions;
     const NAME: &'static str = "bets";
-    const ABOUT: &'static str =
-        "Meaning kept, and words exchanged for simpler ones, by an encoder (BETS, Zhao et al. 2023)";
+    const ABOUT: &'static str = "Meaning kept and words simplified, by an encoder (BETS)";
     const LONG_ABOUT: &'static str = "\
-Meaning kept, and words exchanged for simpler ones, by an encoder (BETS, Zhao et al. 2023).
+Meaning kept and words simplified, by an encoder (BETS).
 
-alpha · simplicity + beta · meaning, as its authors' script computes them. Meaning: the mean over the source's tokens, \
-those that stand around the text among them, of the cosine with the nearest of the candidate's, by the encoder's last \
-layer. Simplicity: each word that only the candidate has is set against the word that only the source has and that is \
-most like it, each word read by itself (the greatest cosine between their tokens, those around them among them); a \
-comparator says how much simpler the new word is, from -1 to 1 by its training, and the greatest of these counts. It is \
-a perceptron over the two words' mean states and the difference of these, with tanh between its layers, trained on \
-Simple PPDB++: safetensors with `classification.N.weight` and `classification.N.bias` of its linear layers, to be \
-written from the authors' checkpoint by torch. Its encoder must be the one that is given; where it was trained along, \
-write that to a folder of its own.
+Zhao et al. 2023. The score is alpha · simplicity + beta · meaning, as in the authors' script. Meaning is the mean \
+over the source's tokens, including the special tokens around the text, of the cosine with the nearest token of the \
+candidate, by the encoder's last layer. For simplicity, each word that only the candidate has is paired with the most \
+similar word that only the source has. Words are compared in lower case, each read separately, and similarity is the \
+greatest cosine between their tokens, special tokens included. A comparator rates how much simpler the new word is, \
+from -1 to 1 by its training, and the greatest of these ratings counts. It is a perceptron over the two words' mean \
+states and their difference, with tanh between its layers, trained on Simple PPDB++. Its file has \
+`classification.N.weight` and `classification.N.bias` of the linear layers as safetensors, to be written from the \
+authors' checkpoint with torch. --encoder must be the comparator's encoder; if it was fine-tuned, write it to a \
+separate folder.
 
-Without a comparator the score is the meaning alone, and the signature says `comparator:none`: scores with and without \
-one are not comparable. Where no word was exchanged, for which the script ends, simplicity is 0. The script cuts words \
-by nltk's word_tokenize: give texts so cut, with tok=none, for its very values. What a text has beyond the model's \
-context is left out. All items together: the mean.";
+Without a comparator the score is the meaning alone, and the signature has `comparator:none`: scores with and without \
+one are not comparable. If no word was exchanged, simplicity is 0; the script fails there. The script tokenizes with \
+nltk's word_tokenize: for its exact values, pass texts tokenized that way, with tok=none. Text beyond the model's \
+context is omitted. The score of all items is the mean.";
     const PARTS: &'static [&'static str] = &["meaning", "simplicity"];
     const NEEDS: Needs = &[Need::Source, Need::Encoder];
     const MEAN: bool = true;

@@ -20,21 +20,20 @@ use crate::metric::{
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BlancOptions {
-    /// One in so many tokens is masked at a time; the paper has 6
+    /// Mask one in N tokens at a time; the paper uses 6
     #[schemars(range(min = 1))]
     #[default(2)]
     gap: u8,
-    /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are
-    /// hindered
+    /// How to count helped and hindered tokens
     #[default(BlancMeasure::Relative)]
     measure: BlancMeasure,
-    /// The shortest word of one piece that is masked, in characters
+    /// Shortest one-piece word to mask, in characters
     #[default(4)]
     min_normal: usize,
-    /// The shortest first piece of a word of several that is masked
+    /// Shortest first piece of a split word to mask
     #[default(2)]
     min_lead: usize,
-    /// The shortest later piece of a word that is masked
+    /// Shortest later piece of a split word to mask
     #[default(100)]
     min_followup: usize,
 }
@@ -68,22 +67,17 @@ const BLOCK_TOKENS: usize = 1 << 21;
 impl Definition for Blanc {
     type Options = BlancOptions;
     const NAME: &'static str = "blanc";
-    const ABOUT: &'static str =
-        "How much a summary helps a model to fill in masked words of its document (BLANC-help, Vasilyev et al. 2020)";
+    const ABOUT: &'static str = "Gain from a summary when filling masked words (BLANC-help)";
     const LONG_ABOUT: &'static str = "\
-How much a summary helps a model to fill in masked words of its document (BLANC-help, Vasilyev et al. 2020).
+Gain from a summary when filling masked words (BLANC-help).
 
-Each sentence of the document is read behind the summary, and behind as many full stops as the summary has tokens; \
-every gap-th token that is \
-long enough is masked, in gap ways. Relative is (helped - hindered) / all masked tokens, from -1 to 1. Equal to the \
-package blanc, in whose \
-way sentences, and summaries behind them, are cut where both are longer than 512 tokens or the model's context, except \
-where sentences end: \
-here by Unicode's rules (UAX #29), there by nltk's trained splitter. `masked` is the number of tokens that were asked \
-about; where there is none, \
-for which the tool says 0, the score is undefined, and so it is for an empty summary. Scores are comparable between \
-runs of one model alone, \
-which the signature names. All items together: the mean.";
+Vasilyev et al. 2020. Each sentence of the document is read twice: after the summary, and after as many full stops as \
+the summary has tokens. Every gap-th token that is long enough is masked, in gap ways. `relative` is (helped - \
+hindered) / all masked tokens, from -1 to 1; `improve` is helped / (all - hindered). Equal to the package blanc, which \
+also truncates a sentence and its summary if together they exceed 512 tokens or the model's context. Only sentence \
+ends differ: here by Unicode's rules (UAX #29), there by nltk's trained splitter. `masked` is the number of tokens \
+predicted. If there are none, the score is undefined (0 in the package), and so it is for an empty summary. Scores are \
+comparable only under the same model, which the signature names. The score of all items is the mean.";
     const PARTS: &'static [&'static str] = &["masked"];
     const NEEDS: Needs = &[Need::Source, Need::Encoder];
     const MEAN: bool = true;

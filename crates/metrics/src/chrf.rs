@@ -16,24 +16,23 @@ use crate::text::{is_space, words};
 #[serde(default)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ChrfOptions {
-    /// The longest n-grams of characters
+    /// Longest character n-grams
     #[schemars(range(min = 1, max = 16))]
     #[default(6)]
     char_order: u8,
-    /// The longest n-grams of words, counted beside those of characters; 2 is chrF++
+    /// Longest word n-grams; 2 is chrF++
     #[schemars(range(max = 16))]
     #[default(0)]
     word_order: u8,
-    /// How many times as much recall counts as precision
+    /// Weight of recall relative to precision
     #[schemars(range(min = 1, max = 16))]
     #[default(2)]
     beta: u8,
-    /// Whether case makes no difference
+    /// Ignore case
     lowercase: bool,
-    /// Whether white space counts as characters
+    /// Count white space as characters
     whitespace: bool,
-    /// Take the mean of F over all orders, an order without n-grams counting next to nothing, as chrF++.py does; left
-    /// out, precision and recall are averaged over the orders that there are
+    /// Average F over all orders, as chrF++.py does
     eps: bool,
 }
 
@@ -43,14 +42,14 @@ pub(crate) struct Chrf(ChrfOptions);
 impl Definition for Chrf {
     type Options = ChrfOptions;
     const NAME: &'static str = "chrf";
-    const ABOUT: &'static str =
-        "F-score of n-grams up to six characters (Popović 2015), 0 to 100; chrF++ is chrf:word-order=2";
+    const ABOUT: &'static str = "Character n-gram F-score, 0 to 100 (chrF++: word-order=2)";
     const LONG_ABOUT: &'static str = "\
-F-score of n-grams up to six characters (Popović 2015), 0 to 100; chrF++ is chrf:word-order=2.
+Character n-gram F-score, 0 to 100 (chrF++: word-order=2).
 
-Equal to sacrebleu (Post 2018). Of several references the one with the best score counts. The corpus's score is made \
-of summed counts, not a \
-mean of its items.";
+Popović 2015. N-grams have up to six characters by default. Equal to sacrebleu (Post 2018). With several references \
+the best score counts. The corpus score is computed from summed counts; it is not a mean over items. Precision and \
+recall are averaged over the orders that exist. With eps F is averaged over all orders instead, and an order without \
+n-grams counts almost nothing.";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: ChrfOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {

@@ -17,16 +17,16 @@ use crate::text::{tokenized, word_settings, words};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct GleuGoogleOptions {
-    /// How texts are cut into words
+    /// Tokenizer
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// Whether case makes no difference
+    /// Ignore case
     lowercase: bool,
-    /// The shortest n-grams
+    /// Shortest n-grams
     #[schemars(range(min = 1, max = 16))]
     #[default(1)]
     min: u8,
-    /// The longest n-grams
+    /// Longest n-grams
     #[schemars(range(min = 1, max = 16))]
     #[default(4)]
     max: u8,
@@ -38,18 +38,15 @@ pub(crate) struct GleuGoogle(GleuGoogleOptions);
 impl Definition for GleuGoogle {
     type Options = GleuGoogleOptions;
     const NAME: &'static str = "gleu-google";
-    const ABOUT: &'static str =
-        "The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1";
+    const ABOUT: &'static str = "Lesser of n-gram precision and recall, 0 to 1";
     const LONG_ABOUT: &'static str = "\
-The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1.
+Lesser of n-gram precision and recall, 0 to 1.
 
-Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on \
-Google's translation \
-system. Each n-gram matches at most as often as the reference has it. Of several references the one with the highest \
-score counts. The \
-corpus's score divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. \
-Where neither text has \
-an n-gram there is no score (nltk: 0).";
+Wu et al. 2016, §5 of the paper on Google's translation system. Equal to nltk's gleu_score: matches / max(n-grams of \
+the candidate, n-grams of the reference), for n-grams of one to four words by default. Each n-gram matches at most as \
+often as the reference has it. With several references the highest score counts. The corpus score divides the sums of \
+both numbers. If neither text has an n-gram, there is no score (nltk: 0). For the GLEU of grammatical error \
+correction, see gleu-napoles.";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: GleuGoogleOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {

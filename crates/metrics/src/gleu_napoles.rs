@@ -25,12 +25,12 @@ const SHORT: &str = "no candidate has four words, so the score is 0";
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct GleuNapolesOptions {
-    /// How texts are cut into words
+    /// Tokenizer
     #[default(Tokens::None)]
     tok: Tokens,
-    /// Whether case makes no difference
+    /// Ignore case
     lowercase: bool,
-    /// How many times one reference of each item is drawn for the corpus's score, where items have several
+    /// Draws of one reference per item, for the corpus
     #[schemars(range(min = 1, max = 100_000))]
     #[default(500)]
     draws: u32,
@@ -42,24 +42,20 @@ pub(crate) struct GleuNapoles(GleuNapolesOptions);
 impl Definition for GleuNapoles {
     type Options = GleuNapolesOptions;
     const NAME: &'static str = "gleu-napoles";
-    const ABOUT: &'static str = "BLEU of a correction that also loses what it kept of the source against the \
-                                 references (Napoles et al. 2016), 0 to 1";
+    const ABOUT: &'static str = "BLEU variant for corrections of a source text, 0 to 1";
     const LONG_ABOUT: &'static str = "\
-BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2016), 0 to 1.
+BLEU variant for corrections of a source text, 0 to 1.
 
-The revision of the measure of 2015 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four \
-words the numerator \
-is max(0, matches with the reference - matches with n-grams of the source that the reference has none of), the \
-denominator the n-grams of \
-the candidate; then BLEU's geometric mean and brevity penalty. An item's score is the mean over its references, where \
-each count of zero \
-is taken as one. The corpus's score is made of summed counts without smoothing; with several references it is the mean \
-over draws of one \
-reference for each item, items and their references in the order of their texts (source, candidate, references), seeded by 101 times the number of the draw and drawn as Python 3 draws them (Python 2, under \
-which the tool was \
-published, draws others: the mean differs by chance, some 0.0005 on JFLEG's test set). The tool cuts words at white \
-space, and so is the \
-default here: texts should come tokenized. Not the GLEU of Google, gleu-google.";
+Napoles et al. 2016: the revision of the measure of 2015 (GLEU without tuning, arXiv 1605.02592), equal to its \
+authors' tool. For n-grams of one to four words the numerator is max(0, matches with the reference - matches with \
+n-grams of the source that the reference does not have), and the denominator is the n-grams of the candidate; BLEU's \
+geometric mean and brevity penalty follow. An item's score is the mean over its references, where each count of zero \
+is replaced by one. The corpus score is computed from summed counts without smoothing. With several references it is \
+the mean over draws of one reference for each item, with items and their references in the order of their texts \
+(source, candidate, references). The seed is 101 times the number of the draw, with the generator of Python 3 (Python \
+2, used for the published tool, draws others: the mean differs by chance, about 0.0005 on the test set of JFLEG). The \
+tool splits words at white space, which is the default here: texts should be tokenized. For Google's GLEU, see \
+gleu-google.";
     const NEEDS: Needs = &[Need::References, Need::Source];
 
     fn build(options: GleuNapolesOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {

@@ -19,10 +19,10 @@ use crate::text::words;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct LevenshteinOptions {
-    /// What is inserted, deleted or replaced: characters (Unicode scalar values) or words between white space
+    /// Unit of an edit: characters or words
     #[default(EditUnit::Char)]
     unit: EditUnit,
-    /// Whether case makes no difference
+    /// Ignore case
     lowercase: bool,
 }
 
@@ -44,16 +44,14 @@ const PARTS: &[&str] = &["normalised"];
 impl Definition for Levenshtein {
     type Options = LevenshteinOptions;
     const NAME: &'static str = "levenshtein";
-    const ABOUT: &'static str =
-        "Characters or words to insert, delete or replace to turn the candidate into its reference (Levenshtein 1966)";
+    const ABOUT: &'static str = "Edits from candidate to reference; lower is better";
     const LONG_ABOUT: &'static str = "\
-Characters or words to insert, delete or replace to turn the candidate into its reference (Levenshtein 1966).
+Edits from candidate to reference; lower is better.
 
-Exact, with costs of one; 0 is equality. `normalised` divides by the length of the longer text, from 0 to 1; two empty \
-texts have none. Of \
-several references the nearest counts, the longest of equally near ones. For all items: the mean distance, and the sum \
-of distances \
-divided by the sum of the longer lengths.";
+Levenshtein 1966. The number of characters (Unicode scalar values) or words (between white space) to insert, delete or \
+replace. Exact, with costs of one; 0 means equal texts. `normalised` divides by the length of the longer text, from 0 \
+to 1; it is undefined for two empty texts. With several references the nearest counts, the longest of equally near \
+ones. For all items: the mean distance, and the sum of distances divided by the sum of the longer lengths.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References];
     const LOWER_IS_BETTER: bool = true;
@@ -66,12 +64,11 @@ divided by the sum of the longer lengths.";
 impl Definition for LevenshteinSource {
     type Options = LevenshteinOptions;
     const NAME: &'static str = "levenshtein-source";
-    const ABOUT: &'static str =
-        "Characters or words inserted, deleted or replaced to turn the source into the candidate (Levenshtein 1966)";
+    const ABOUT: &'static str = "Edits from source to candidate; lower is better";
     const LONG_ABOUT: &'static str = "\
-Characters or words inserted, deleted or replaced to turn the source into the candidate (Levenshtein 1966).
+Edits from source to candidate; lower is better.
 
-How much was edited: see levenshtein, here against the source instead of references.";
+Levenshtein 1966. How much was edited: as `levenshtein`, but against the source instead of references.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::Source];
     const LOWER_IS_BETTER: bool = true;

@@ -18,16 +18,15 @@ use crate::transport::transport_cost;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct MoverScoreOptions {
-    /// How many pieces that follow each other are moved as one
+    /// Number of consecutive pieces to move as one
     #[schemars(range(min = 1, max = 8))]
     #[default(1)]
     n: u8,
-    /// Weigh every piece equally, instead of by how few texts have it: candidates by all candidates, references by all
-    /// references
+    /// Weight all pieces equally
     no_idf: bool,
-    /// Keep pieces that go on with a word, instead of moving each word as its first piece
+    /// Keep the pieces that continue a word
     subwords: bool,
-    /// Pieces to leave out, with spaces between them (the tool's stop words)
+    /// Pieces to omit (stop words), separated by spaces
     stop: String,
 }
 
@@ -44,26 +43,23 @@ const POOLED: usize = 5;
 impl Definition for MoverScore {
     type Options = MoverScoreOptions;
     const NAME: &'static str = "mover-score";
-    const ABOUT: &'static str =
-        "One minus what it costs to move a candidate's hidden states to a reference's (MoverScore, Zhao et al. 2019)";
+    const ABOUT: &'static str = "One minus the cost of moving tokens (MoverScore)";
     const LONG_ABOUT: &'static str = "\
-One minus what it costs to move a candidate's hidden states to a reference's (MoverScore, Zhao et al. 2019).
+One minus the cost of moving tokens (MoverScore).
 
-Equal to word_mover_score of the package moverscore (its module moverscore, the paper's; moverscore_v2 is another \
-metric): each piece is the \
-minimum, mean and maximum of its states of length one in the last five layers, punctuation and all but the first piece \
-of each word are left \
-out, n-grams are means by weight, and the cost of moving is the squared Euclidean distance between directions. The \
-earth mover's distance is \
-exact here, while the tool's solver rounds masses and costs to a millionth of the largest and its divisions have \
-guards of a hundred-thousandth: \
-together a few hundred-thousandths. Of several references: the mean, as the tool's examples do it. An empty candidate \
-or reference, for which \
-the tool compares [CLS] and [SEP], is undefined. Scores are comparable between runs of one model alone, which the \
-signature names. What a \
-text has beyond the model's context is left out as there; `left-out` counts such tokens of candidate and references. \
-All items together: \
-the mean.";
+Zhao et al. 2019. The cost is that of moving a candidate's hidden states to a reference's. Equal to word_mover_score \
+of the package moverscore (its module moverscore, the paper's; moverscore_v2 is another metric). Each piece is the \
+minimum, mean and maximum of its unit-length states in the last five layers. Pieces are weighted by inverse document \
+frequency, of candidates over all candidates and of references over all references; no-idf turns this off. Punctuation \
+is omitted, and so are all pieces of a word except the first, unless `subwords` keeps them. N-grams are weighted \
+means, and the cost of moving is the squared Euclidean distance between directions.
+
+The earth mover's distance is exact here. The tool's solver rounds masses and costs to a millionth of the largest, and \
+its divisions have guards of a hundred-thousandth: together a few hundred-thousandths. With several references the \
+mean counts, as in the tool's examples. An empty candidate or reference, for which the tool compares [CLS] and [SEP], \
+is undefined. Scores are comparable only under the same model, which the signature names. Text beyond the model's \
+context is omitted as in the tool; `left-out` counts such tokens of candidate and references. The score of all items \
+is the mean.";
     const PARTS: &'static [&'static str] = &["left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
     const MEAN: bool = true;

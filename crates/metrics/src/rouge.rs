@@ -21,10 +21,9 @@ use crate::stem::porter;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RougeOptions {
-    /// Whether words of more than three letters are cut to their stems (Porter 1980, with nltk's additions)
+    /// Stem words of more than three letters
     stem: bool,
-    /// How texts are cut into words: rouge reads Latin letters and digits of ASCII alone, as `rouge_score` does; unicode
-    /// cuts texts of any script by UAX #29, where each Chinese character, kana and emoji is a word
+    /// Tokenizer: rouge (ASCII) or unicode (any script)
     #[default(RougeTokens::Rouge)]
     tok: RougeTokens,
 }
@@ -70,11 +69,11 @@ macro_rules! rouge {
                 $about,
                 ".\n\n",
                 $more,
-                "Equal to Google's rouge_score: texts are put into lower case, and what is no Latin letter or digit of \
-                 ASCII parts words. Texts in other scripts are undefined where rouge_score gives 0: tok=unicode reads \
-                 them. Of several \
-                 references the one with the best F counts. All items together have the mean, which rouge_score's \
-                 bootstrap estimates as `mid`."
+                "Equal to Google's rouge_score: texts are lower-cased, and words are runs of ASCII letters and \
+                 digits. Texts in other scripts are undefined, where rouge_score gives 0. tok=unicode reads them: it \
+                 splits words by UAX #29, and each Chinese character, kana and emoji is a word. `stem` is Porter's \
+                 stemmer (1980) with nltk's additions. With several references the best F counts. The score of all \
+                 items is the mean, which rouge_score's bootstrap estimates as `mid`."
             );
             const PARTS: &'static [&'static str] = PARTS;
             const NEEDS: Needs = &[Need::References];
@@ -87,30 +86,17 @@ macro_rules! rouge {
     };
 }
 
-rouge!(Rouge1, "rouge-1", RougeUnit::Ngrams(1), "F, precision and recall of common words (Lin 2004), 0 to 1", "");
-rouge!(
-    Rouge2,
-    "rouge-2",
-    RougeUnit::Ngrams(2),
-    "F, precision and recall of common pairs of words (Lin 2004), 0 to 1",
-    ""
-);
-rouge!(
-    RougeL,
-    "rouge-l",
-    RougeUnit::Sequence,
-    "F, precision and recall of the longest common subsequence of words (Lin 2004), 0 to 1",
-    ""
-);
+rouge!(Rouge1, "rouge-1", RougeUnit::Ngrams(1), "F1 of common words, 0 to 1", "Lin 2004. ");
+rouge!(Rouge2, "rouge-2", RougeUnit::Ngrams(2), "F1 of common pairs of words, 0 to 1", "Lin 2004. ");
+rouge!(RougeL, "rouge-l", RougeUnit::Sequence, "F1 of the longest common subsequence of words, 0 to 1", "Lin 2004. ");
 rouge!(
     RougeLsum,
     "rouge-lsum",
     RougeUnit::Lines,
-    "F, precision and recall of common subsequences sentence by sentence, a sentence being a line (Lin 2004, section \
-     3.2), 0 to 1",
-    "Put a line break after each sentence. For each line of the reference, what it has in common with the candidate's \
-     lines is joined; no word \
-     counts more often than it occurs. Texts of one line have the score of rouge-l.\n\n"
+    "F1 of common subsequences of words, by line, 0 to 1",
+    "Lin 2004, section 3.2. Put a line break after each sentence. For each line of the reference, its common \
+     subsequences with the candidate's lines are joined; no word counts more often than it occurs. Texts of one line \
+     have the score of rouge-l.\n\n"
 );
 
 struct Rouge {

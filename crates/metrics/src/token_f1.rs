@@ -25,14 +25,14 @@ pub(crate) struct TokenF1;
 impl Definition for TokenF1 {
     type Options = TokenF1Options;
     const NAME: &'static str = "token-f1";
-    const ABOUT: &'static str = "F1 of common words and exact match of short answers (Rajpurkar et al. 2016), 0 to 1";
+    const ABOUT: &'static str = "F1 of common words and exact match of answers, 0 to 1";
     const LONG_ABOUT: &'static str = "\
-F1 of common words and exact match of short answers (Rajpurkar et al. 2016), 0 to 1.
+F1 of common words and exact match of answers, 0 to 1.
 
-Equal to the official script of SQuAD 2.0, which counts in per cent: texts are put into lower case, ASCII \
-punctuation and the articles a, an, the are left out, and the rest is split at white space. `exact` is 1 where the \
-same words are left in the same order. Of several references each number takes its best; an empty one counts only \
-where all are, and agrees with an empty answer alone. All items together have the mean.";
+Rajpurkar et al. 2016. Equal to the official script of SQuAD 2.0, which reports per cent. Texts are lower-cased, ASCII \
+punctuation and the articles a, an, the are removed, and the rest is split at white space. `exact` is 1 if the same \
+words remain in the same order. With several references each number takes its best; an empty reference counts only if \
+all are empty, and agrees only with an empty answer. The score of all items is the mean.";
     const PARTS: &'static [&'static str] = &["exact"];
     const NEEDS: Needs = &[Need::References];
     const MEAN: bool = true;

@@ -15,7 +15,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
     // Before it is opened: that alone may wait for ever.
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     File::open(path)
 }
@@ -36,6 +36,6 @@ mod tests {
         assert_eq!(read_text(folder).expect_err("a folder").kind(), io::ErrorKind::IsADirectory);
         assert_eq!(read_text(&folder.join("absent")).expect_err("absent").kind(), io::ErrorKind::NotFound);
         #[cfg(unix)]
-        assert_eq!(read_text(Path::new("/dev/zero")).expect_err("endless").to_string(), "it is no regular file");
+        assert_eq!(read_text(Path::new("/dev/zero")).expect_err("endless").to_string(), "it is not a regular file");
     }
 }

@@ -36,7 +36,7 @@ pub fn read_pair(owner: &str, known: &[OptionSpec], pair: &str) -> Result<(Strin
         .ok_or_else(|| PairProblem { why: no_value(), hint: format!("write KEY=VALUE; {}", hint()) })?;
     let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
         let near = did_you_mean(nearest(key, names.iter().map(String::as_str)));
-        return Err(PairProblem { why: format!("there is no option `{}`{near}", key.escape_debug()), hint: hint() });
+        return Err(PairProblem { why: format!("unknown option `{}`{near}", key.escape_debug()), hint: hint() });
     };
     let value = spec.parse(text).map_err(|why| refused(spec, text, &why))?;
     let value = if spec.is_list { Value::Array(vec![value]) } else { value };
@@ -52,7 +52,7 @@ fn refused(spec: &OptionSpec, text: &str, why: &impl ToString) -> PairProblem {
         OptionKind::Choice(choices) => {
             let names = || choices.iter().map(|choice| choice.name.as_str());
             let why = format!("{is}{}", did_you_mean(nearest(text, names())));
-            PairProblem { why, hint: format!("it may be {}", names().collect::<Vec<_>>().join(", ")) }
+            PairProblem { why, hint: format!("use one of {}", names().collect::<Vec<_>>().join(", ")) }
         }
         _ => PairProblem { why: format!("{is}: {}", why.to_string()), hint: format!("{key}: {}", spec.help) },
     }

@@ -25,7 +25,7 @@ pub struct OptionError {
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum OptionCause {
     /// No option is called that.
-    #[error("there is no option `{}`{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+    #[error("unknown option `{}`{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
     Unknown {
         /// The name.
         name: String,
@@ -36,20 +36,20 @@ pub enum OptionCause {
     #[error("it is missing")]
     Missing,
     /// Another is given that excludes it.
-    #[error("it does not go with `{other}`")]
+    #[error("it cannot be used with `{other}`")]
     Conflict {
         /// The other's name.
         other: String,
     },
     /// It is of another, which is not given.
-    #[error("it means nothing without `{other}`")]
+    #[error("it requires `{other}`")]
     Alone {
         /// The other's name.
         other: String,
     },
     /// It is a key of an option that gives it another value.
     #[error("it has another value in `{option}`: {value}")]
-    #[diagnostic(help("give it once"))]
+    #[diagnostic(help("set it once"))]
     Twice {
         /// The option's name.
         option: String,
@@ -106,10 +106,10 @@ pub enum ValueError {
         bounds: String,
     },
     /// A text without anything in it.
-    #[error("it is empty, and there must be a text")]
+    #[error("it must not be empty")]
     Empty,
     /// A list without an item.
-    #[error("there is none")]
+    #[error("at least one value is required")]
     NoItem,
     /// A text that is no `KEY=VALUE` of the option's keys.
     #[error(transparent)]
@@ -344,7 +344,7 @@ pub(crate) mod check {
             OptionKind::Flag => "true or false",
             OptionKind::Integer { .. } => "a whole number",
             OptionKind::Number => "a number",
-            OptionKind::Choice(_) | OptionKind::Text => "a text",
+            OptionKind::Choice(_) | OptionKind::Text => "a string",
         }
     }
 
@@ -355,7 +355,7 @@ pub(crate) mod check {
             Value::Bool(false) => "false",
             Value::Number(number) if number.is_f64() => "a number with a fraction",
             Value::Number(_) => "a number",
-            Value::String(_) => "a text",
+            Value::String(_) => "a string",
             Value::Array(_) => "a list",
             Value::Object(_) => "a table",
         }

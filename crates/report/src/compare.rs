@@ -358,7 +358,7 @@ fn estimates_figure(id: String, name: &str, of: Of, estimates: &[ForestEstimate]
     // What guessing gives.
     let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
     let caption = format!(
-        "Each run over all its own samples, with {} % intervals over samples; the broken line is guessing. Whether two \
+        "Each run over all its own samples, with {}% intervals over samples; the broken line is guessing. Whether two \
          runs differ is in the table: intervals \
          that overlap do not say.",
         tables::confidence(resampling)

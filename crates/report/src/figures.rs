@@ -99,7 +99,7 @@ fn described(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", fixed(share * 100.0, 1))
+    format!("{}%", fixed(share * 100.0, 1))
 }
 
 fn preferences(id: String, attribute: &str, pairs: &FactPairs) -> Figure {
@@ -241,7 +241,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
         caption = format!(
-            "{caption} The line is least squares; the band is the {} % interval of each of its points, by the \
+            "{caption} The line is least squares; the band is the {}% interval of each of its points, by the \
              jackknife over samples.",
             tables::confidence(resampling)
         );
@@ -304,7 +304,7 @@ fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<F
         Direction::LowerIsBetter => "the best mean, which is the lowest, is on top",
     };
     let caption = format!(
-        "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the median, the dot \
+        "Boxes hold the middle half of a candidate id's scores, whiskers 90% of them; the bar is the median, the dot \
          the mean; {best}."
     );
     Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption, "score", &spreads))

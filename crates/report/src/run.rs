@@ -54,6 +54,11 @@ fn regular_text(path: &Path) -> io::Result<String> {
 }
 
 impl ReportedRun {
+    /// The signature on one line; `None` where the run has no summary yet.
+    pub fn signature(&self) -> Option<&str> {
+        self.summary["signature_line"].as_str()
+    }
+
     /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be
     /// missing.
     pub fn open(path: &Path) -> Result<Self, ReportError> {

@@ -186,7 +186,7 @@ pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) ->
     }
 }
 
-/// `95`, of 95 %.
+/// `95`, of 95%.
 pub(crate) fn confidence(resampling: &Resampling) -> String {
     let text = fixed(resampling.confidence * 100.0, 2);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -198,7 +198,7 @@ fn of_attribute(name: &str) -> String {
 
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
-        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts, and \
+        "In brackets: {}% intervals over whole samples, by the jackknife with Student's t; of shares of verdicts, and \
          of means of coefficients that are 1, 0 or −1 in each sample, by Clopper and Pearson.",
         confidence(resampling)
     )

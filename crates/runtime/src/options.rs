@@ -64,10 +64,10 @@ pub struct LoadOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Drafting {
-    /// What followed the last tokens where they stood before, in the prompt or the text: quick where texts copy.
+    /// Draft what followed the last tokens earlier in the prompt or the text; fast for texts that copy.
     #[default]
     Lookup,
-    /// No guessing.
+    /// No drafting.
     Off,
 }
 

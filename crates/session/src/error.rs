@@ -23,8 +23,8 @@ pub enum SessionError {
     #[diagnostic(transparent)]
     Data(#[from] DataError),
     /// A part of the samples that has none.
-    #[error("part {shard} has no sample: the data have {samples}")]
-    #[diagnostic(help("make no more parts than there are samples"))]
+    #[error("part {shard} has no samples; number of samples in the data: {samples}")]
+    #[diagnostic(help("use at most as many parts as there are samples"))]
     EmptyShard {
         /// The part.
         shard: Shard,
@@ -78,7 +78,7 @@ pub enum SessionError {
     #[diagnostic(transparent)]
     Store(#[from] StoreError),
     /// A file of a run cannot be read.
-    #[error("{} could not be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -86,8 +86,8 @@ pub enum SessionError {
         source: std::io::Error,
     },
     /// The file that an option leads to cannot be read.
-    #[error("{} could not be read", path.display())]
-    #[diagnostic(help("check the path; those of a recipe are relative to its folder"))]
+    #[error("cannot read {}", path.display())]
+    #[diagnostic(help("check the path; paths in a recipe are relative to its folder"))]
     OptionFile {
         /// The file.
         path: PathBuf,
@@ -95,7 +95,7 @@ pub enum SessionError {
         source: std::io::Error,
     },
     /// A file of a run is not what it should be.
-    #[error("{} is not a summary of probity", path.display())]
+    #[error("{} is not a probity summary", path.display())]
     NoSummary {
         /// The file.
         path: PathBuf,
@@ -114,12 +114,12 @@ pub enum SessionError {
     /// A stage of a recipe says nothing of where its results go: a command line has a folder by its time, a recipe is
     /// to give the same each time.
     #[error("`out` is missing")]
-    #[diagnostic(help("out = \"runs/{{run}}\" in its table, or in [defaults] for all"))]
+    #[diagnostic(help("set out = \"runs/{{run}}\" in its table, or in [defaults] for all runs"))]
     NoFolder,
     /// Two stages want one folder.
     #[error("{folder} {how} the folder of `{other}`")]
     #[diagnostic(help(
-        "write a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} stand for their names"
+        "set a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} are replaced by names"
     ))]
     SharedFolder {
         /// The folder.
@@ -131,21 +131,21 @@ pub enum SessionError {
     },
     /// A stage reads the folder that it writes to.
     #[error("{} is in the folder that this run writes to", path.display())]
-    #[diagnostic(help("give a copy of it, what another run has left, or another `out`"))]
+    #[diagnostic(help("use a copy, a file of another run, or another `out`"))]
     ReadsItself {
         /// What it would read.
         path: PathBuf,
     },
     /// Stages read one another's folders, so that none of them could come first.
-    #[error("it reads the folder of `{other}`, which in turn waits for it")]
-    #[diagnostic(help("let one of them read something else"))]
+    #[error("it reads the folder of `{other}`, which waits for it in turn")]
+    #[diagnostic(help("remove the cycle: let one of them read something else"))]
     Circle {
         /// The stage that it waits for.
         other: String,
     },
     /// A stage reads what another of the plan writes, and cannot wait for it.
-    #[error("{} is in the folder that `{other}` writes to, and is read before that is done", path.display())]
-    #[diagnostic(help("run `{other}` first, by --only, and give a copy of the file"))]
+    #[error("{} is in the folder that `{other}` writes to, and would be read too early", path.display())]
+    #[diagnostic(help("run `{other}` first with --only, and use a copy of the file"))]
     ReadsOther {
         /// What it would read.
         path: PathBuf,
@@ -153,8 +153,9 @@ pub enum SessionError {
         other: String,
     },
     /// A run is to end after a stage that it has left behind.
-    #[error("{} holds a run that came further than `{until}` ({status}), and what came of that would go", path.display())]
-    #[diagnostic(help("leave --until out to go on with it, or give another folder"))]
+    #[error("{} holds a run that is already past `{until}` ({status}); its later results would be \
+             lost", path.display())]
+    #[diagnostic(help("omit --until to continue it, or use another folder"))]
     Beyond {
         /// The folder.
         path: PathBuf,
@@ -165,7 +166,7 @@ pub enum SessionError {
     },
     /// A stage that this one reads from left nothing to read.
     #[error("it reads the folder of `{other}`, which {how}")]
-    #[diagnostic(help("mend `{other}`; the same command with --resume goes on from there"))]
+    #[diagnostic(help("fix `{other}`, then continue with the same command and --resume"))]
     NothingToRead {
         /// The stage that it reads from.
         other: String,
@@ -174,7 +175,7 @@ pub enum SessionError {
     },
     /// A stage that this one reads from is left out this time, and has not come to its end before.
     #[error("it reads the folder of `{other}`, which holds no finished run yet")]
-    #[diagnostic(help("run `{other}` first, or name it by --only too"))]
+    #[diagnostic(help("run `{other}` first, or add it with --only"))]
     NotRunYet {
         /// The stage that it reads from.
         other: String,

@@ -46,12 +46,12 @@ impl Shards {
         let mut parts = folders.iter().map(|folder| Part::open(folder)).collect::<Result<Vec<_>, _>>()?;
         parts.sort_by_key(|part| part.shard.number);
         let Some(first) = parts.first() else {
-            return refuse(Path::new("."), "no folder of a part is given", "name the folders of all parts");
+            return refuse(Path::new("."), "no folders of parts were passed", "name the folders of all parts");
         };
         for (place, part) in parts.iter().enumerate() {
             first.is_with(part)?;
             if place > 0 && parts[place - 1].shard.number == part.shard.number {
-                let why = format!("part {} is given twice, also as {}", part.shard, parts[place - 1].folder.display());
+                let why = format!("part {} is also in {}", part.shard, parts[place - 1].folder.display());
                 return refuse(&part.folder, why, "name each part once");
             }
         }
@@ -63,15 +63,18 @@ impl Shards {
             let shown = missing[..missing.len().min(SHOWN)].join(", ");
             let more = if missing.len() > SHOWN { " …" } else { "" };
             let all = counted(of, "part");
-            let why = format!("of its run {} of {all} are missing: {shown}{more}", missing.len());
-            let hint = "run what is missing, each with its --shard, and name the folders of all parts";
+            let why = format!("{} of {all} are missing: {shown}{more}", missing.len());
+            let hint = "run the missing parts, each with its --shard, and name the folders of all parts";
             return refuse(&first.folder, why, hint);
         }
         let total: usize = parts.iter().map(|part| part.samples.len()).sum();
         if let Some(wrong) = parts.iter().find(|part| part.shard.len(total) != part.samples.len()) {
-            let why =
-                format!("it has {}, and a part of {total} has another number", counted(wrong.samples.len(), "sample"));
-            return refuse(&wrong.folder, why, "all parts must be of the same samples");
+            let why = format!(
+                "it has {}, which does not fit a part of {total} \
+                         samples",
+                counted(wrong.samples.len(), "sample")
+            );
+            return refuse(&wrong.folder, why, "make all parts from the same samples");
         }
         let mut info = first.manifest.info.clone();
         let described = &mut info.arguments_in_force["data"];
@@ -101,8 +104,8 @@ impl Shards {
         };
         match self.folders.iter().find(overlaps) {
             Some(part) => {
-                let why = format!("it overlaps with {}, which is a part of it", part.display());
-                refuse(out, why, "give a folder of its own with --out")
+                let why = format!("it overlaps with {}, which is one of the parts", part.display());
+                refuse(out, why, "use a separate folder with --out")
             }
             None => Ok(()),
         }
@@ -116,11 +119,11 @@ impl Shards {
         match found.difference(&self.info) {
             None => Ok(()),
             Some(what) => {
-                let why = format!("it was made with something else than what is here: {what}");
+                let why = format!("it was made with different inputs: {what}");
                 refuse(
                     &self.folders[0],
                     why,
-                    "restore what the parts were made with, and merge from where they were run",
+                    "restore the inputs of the parts, and merge in the folder where they were run",
                 )
             }
         }
@@ -148,8 +151,8 @@ impl Shards {
     /// The model that was asked, as it said of itself.
     pub(crate) fn description(&self) -> Result<ModelDescription, SessionError> {
         serde_json::from_value(self.info.model.clone()).or_else(|error| {
-            let why = format!("its manifest does not say which model was asked: {error}");
-            refuse(&self.folders[0], why, "merge parts that this version has made")
+            let why = format!("its manifest does not describe the model: {error}");
+            refuse(&self.folders[0], why, "merge parts made by this version")
         })
     }
 
@@ -171,20 +174,20 @@ impl Part {
         let manifest = Manifest::read(folder)?;
         if !matches!(manifest.status, RunStatus::Finished | RunStatus::Stopped { .. }) {
             // A run that was killed could not write that it is not running any more.
-            let cut = if manifest.status == RunStatus::Running { " or was cut off" } else { "" };
-            let why = format!("it is {}{cut}, and only what has come to its end can be merged", manifest.status.name());
-            return refuse(folder, why, "its command with --resume goes on with it");
+            let cut = if manifest.status == RunStatus::Running { " or was killed" } else { "" };
+            let why = format!("it is {}{cut}; only parts that have ended can be merged", manifest.status.name());
+            return refuse(folder, why, "run its command with --resume to continue it");
         }
         let data = &manifest.info.arguments_in_force["data"];
         let Some(shard) = data["shard"].as_str().and_then(|shard| shard.parse().ok()) else {
-            return refuse(folder, "it is a run of its own, and no part of one", "parts are made with --shard I/N");
+            return refuse(folder, "it is a whole run, not a part", "make parts with --shard I/N");
         };
         if let Some(wrong) = CheckedRun::of(folder)?.wrong.first() {
-            let hint = format!("`probity check {}` says what to do about it", folder.display());
-            return refuse(folder, format!("it is not as it was written: {wrong}"), hint);
+            let hint = format!("run `probity check {}` to see how to repair it", folder.display());
+            return refuse(folder, format!("it was changed or damaged: {wrong}"), hint);
         }
         if !manifest.info.model.is_null() && !folder.join(ANSWERS).exists() {
-            return refuse(folder, "it keeps no answers, from which a part is merged", "run it without --no-store");
+            return refuse(folder, "it has no stored answers, which merging needs", "run it without --no-store");
         }
         let samples = ReadOptions::default().samples(&folder.join(SAMPLES))?;
         Ok(Self { folder: folder.to_owned(), manifest, shard, samples })
@@ -194,15 +197,15 @@ impl Part {
     fn is_with(&self, other: &Self) -> Result<(), SessionError> {
         const WHOLE: &str = "arguments.data.whole";
         const OWN: [&str; 3] = ["arguments.data.shard", "arguments.data.samples", "arguments.data.path"];
-        let with = format!("{} is part {} of it", self.folder.display(), self.shard);
+        let with = format!("{} is part {}", self.folder.display(), self.shard);
         if other.shard.of != self.shard.of {
-            let why = format!("it is part {} of a run, and {with}", other.shard);
+            let why = format!("it is part {}, and {with}", other.shard);
             return refuse(&other.folder, why, "merge parts of one run");
         }
         if other.manifest.status != self.manifest.status {
             let [ended, was] = [other, self].map(|part| part.manifest.status.name());
             let why = format!("it is {ended}, and {} is {was}", self.folder.display());
-            return refuse(&other.folder, why, "let all parts come to the same end");
+            return refuse(&other.folder, why, "run all parts to the same stage");
         }
         let differences = self.manifest.info.differences(&other.manifest.info);
         // That the samples differ is told where nothing says why.
@@ -211,11 +214,11 @@ impl Part {
         match told.first() {
             None => Ok(()),
             Some(found) if found.setting == WHOLE => {
-                let why = format!("it is a part of other samples than {}", self.folder.display());
-                refuse(&other.folder, why, "give all parts the same data")
+                let why = format!("it has other samples than {}", self.folder.display());
+                refuse(&other.folder, why, "use the same data for all parts")
             }
             Some(found) => {
-                let why = format!("it is a part of another run than {}: {}", self.folder.display(), found.in_words());
+                let why = format!("it belongs to another run than {}: {}", self.folder.display(), found.in_words());
                 refuse(&other.folder, why, "merge parts of one run")
             }
         }

@@ -136,7 +136,7 @@ impl ModelPool {
                 }
                 PoolModel::Encoder(model) if load_options.devices.has_copies() => {
                     let device = &model.config().description.device;
-                    let told = format!("an encoder has one copy: on {device} of {}", load_options.devices);
+                    let told = format!("an encoder uses one copy, on {device} of {}", load_options.devices);
                     self.events.notice(Notice::Message(&told));
                 }
                 PoolModel::Encoder(_) => {}
@@ -152,7 +152,10 @@ impl ModelPool {
     fn report_options(&self, options: LoadOptions, model: &Model) {
         let copies = options.devices.copies().len();
         if let Some(threads) = options.threads.filter(|threads| *threads < copies) {
-            let told = format!("each copy has one thread at least: {copies} threads, not --compute threads={threads}");
+            let told = format!(
+                "each copy needs at least one thread: using {copies} threads instead of --compute \
+                                threads={threads}"
+            );
             self.events.notice(Notice::Message(&told));
         }
         let shares = model.memory().shares.iter();
@@ -161,8 +164,8 @@ impl ModelPool {
             && budget > free
         {
             self.events.notice(Notice::Warning(&format!(
-                "--compute cache-budget={} is more than the {} that were free on {device} before the model was loaded; a run \
-                 that needs more than is free ends early",
+                "--compute cache-budget={} is more than the {} free on {device} before the model was loaded; a run \
+                 that needs more than the free memory fails",
                 ByteSize(budget).rounded_up(),
                 ByteSize(free).rounded_up()
             )));
@@ -175,16 +178,16 @@ impl ModelPool {
         if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
             let [room, seen] = [model.token_limit(), context].map(|tokens| thousands(tokens as u64));
             let larger = model.cache_needed(context).map(|bytes| ByteSize(bytes).rounded_up());
-            let larger = larger.map(|budget| format!(", which takes --compute cache-budget={budget}"));
+            let larger = larger.map(|budget| format!("; set --compute cache-budget={budget} to use all of it"));
             let larger = larger.unwrap_or_default();
             warn(&format!(
-                "there is room for the keys and values of {room} tokens; longer prompts are too long, though the model \
-                 could see {seen}{larger}"
+                "the cache budget holds {room} tokens; longer prompts are too_long, although the context of the model \
+                 has {seen}{larger}"
             ));
         }
         model.encoder().tokenizer().cautions().iter().for_each(|caution| warn(caution));
         if let Some(error) = model.encoder().chat_error() {
-            warn(&format!("{error}; it can be asked plain prompts only"));
+            warn(&format!("{error}; only plain prompts are possible"));
         }
     }
 }

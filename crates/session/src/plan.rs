@@ -182,7 +182,7 @@ impl Plan {
         if let Some(out) = out.filter(|_| ready.finished) {
             if stage.origin.is_none() {
                 // Of a recipe its table tells it.
-                let told = format!("the run in {} is finished, and stays as it is", out.display());
+                let told = format!("the run in {} is already finished; nothing was changed", out.display());
                 events.notice(Notice::Message(&told));
             }
             return Ok(StageOutcome::Before(InShort::read(out)?));
@@ -191,10 +191,7 @@ impl Plan {
         if let (Some(out), None, true, None) = (out, &ready.earlier, stage.run.keep.resume, &stage.origin)
             && !planned
         {
-            events.notice(Notice::Warning(&format!(
-                "there is no run in {} to go on with: a new one begins",
-                out.display()
-            )));
+            events.notice(Notice::Warning(&format!("no run to continue in {}; starting a new one", out.display())));
         }
         context.interrupt.check()?;
         if planned && ready.model.is_none() {
@@ -224,7 +221,7 @@ impl Plan {
         let summary = match (summary, out) {
             (Err(SessionError::Method(MethodError::Until(stage))), Some(out)) => {
                 let told =
-                    format!("the run in {} ends after the stage {stage}; with --resume it goes on", out.display());
+                    format!("the run in {} stopped after the stage {stage}; continue it with --resume", out.display());
                 events.notice(Notice::Message(&told));
                 return Ok(StageOutcome::Until(stage));
             }
@@ -399,9 +396,9 @@ fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
         return;
     }
     let told = if needs.model {
-        format!("{} without a score; the outcomes say why", counted(unscored, "result"))
+        format!("{} without a score; see the outcomes", counted(unscored, "result"))
     } else {
-        format!("{}; the rows say why", counted(unscored, "undefined score"))
+        format!("{}; see the rows", counted(unscored, "undefined score"))
     };
     events.notice(Notice::Warning(&told));
 }
@@ -419,7 +416,7 @@ pub fn tell_answers(recorded: &Recorded<'_>, events: &dyn Events) {
     tell_damaged(&recorded.damaged(), events);
     if recorded.found() > 0 {
         let found = counted(recorded.found(), "answer");
-        events.notice(Notice::Message(&format!("there already: {found}")));
+        events.notice(Notice::Message(&format!("reused: {found}")));
     }
 }
 
@@ -432,12 +429,12 @@ pub fn tell_damaged(damaged: &[String], events: &dyn Events) {
     let more = damaged.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let what = if damaged.len() == 1 {
-        "1 kept answer was".to_owned()
+        "1 stored answer was".to_owned()
     } else {
-        format!("{} kept answers were", thousands(damaged.len() as u64))
+        format!("{} stored answers were", thousands(damaged.len() as u64))
     };
     events.notice(Notice::Warning(&format!(
-        "{what} damaged and asked again: {}{more}; look whether the disk is failing",
+        "{what} damaged and recomputed: {}{more}; check whether the disk is failing",
         named.join(", ")
     )));
 }

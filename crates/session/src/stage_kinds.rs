@@ -58,9 +58,8 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
             _ => option.unless,
         };
         if OF_STAGES.contains(&option.field.as_str()) {
-            let stages =
-                if stages.len() == 1 { "Its only stage" } else { "Its stages" }.to_owned() + ": " + &stages.join(", ");
-            option.help = format!("{}. {stages}", option.help);
+            let stages = if stages.len() == 1 { "Only stage" } else { "Stages" }.to_owned() + ": " + &stages.join(", ");
+            option.help = format!("{} {stages}.", option.help);
         }
         option
     };

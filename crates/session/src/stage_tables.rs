@@ -18,8 +18,8 @@ pub(crate) fn staging(options: &AskOptions) -> Result<Staging, SessionError> {
         if tables.insert(stage.clone(), read(file)?).is_some() {
             return Err(MethodError::Option {
                 option: format!("--from {stage}={}", file.display()),
-                why: "this stage has a table already".to_owned(),
-                hint: "give one file for each stage".to_owned(),
+                why: "this stage already has a table".to_owned(),
+                hint: "pass one file per stage".to_owned(),
             }
             .into());
         }

@@ -33,11 +33,11 @@ pub struct UserConfig {
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum UserConfigError {
     /// No folder is known in which it could be.
-    #[error("there is no home folder")]
+    #[error("no home folder found")]
     #[diagnostic(help("set PROBITY_CONFIG to a file"))]
     NoHome,
     /// It cannot be read.
-    #[error("{} could not be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum UserConfigError {
     /// It says something else.
     #[error("{}: {why}", path.display())]
     #[diagnostic(help(
-        "it may say model = \"NAME\" and runs = \"DIR\", and under [compute] keys of --compute, such as threads = 4"
+        "set model = \"NAME\", runs = \"DIR\" and, under [compute], keys of --compute such as threads = 4"
     ))]
     Content {
         /// The file.

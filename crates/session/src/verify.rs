@@ -37,7 +37,7 @@ impl CheckedRun {
             .filter(has_ended)
             .and_then(|run| run.files.iter().find(|name| !is_database(name) && !run.contents.contains_key(*name)))
         {
-            wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
+            wrong.push(format!("{MANIFEST}: it does not list the content of {name}"));
         }
         let answers = folder.join(ANSWERS);
         let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
@@ -70,7 +70,7 @@ fn manifest(folder: &Path, wrong: &mut Vec<String>) -> Result<Option<Manifest>, 
     let why = match Manifest::read(folder) {
         Ok(manifest) => {
             if !Manifest::is_as_written(folder)? {
-                wrong.push(format!("{MANIFEST}: it is not as it was written"));
+                wrong.push(format!("{MANIFEST}: it was changed"));
             }
             return Ok(Some(manifest));
         }
@@ -80,7 +80,7 @@ fn manifest(folder: &Path, wrong: &mut Vec<String>) -> Result<Option<Manifest>, 
         Err(error) => return Err(error.into()),
     };
     wrong.push(format!(
-        "{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"
+        "{MANIFEST}: {why}; the answers still exist: reuse them in a new run with --cache and this folder"
     ));
     Ok(None)
 }
@@ -114,9 +114,9 @@ fn check_answers(
     if let (Some(extent), true) = (extent, wrong.len() == before) {
         let found = answers.extent()?;
         if found.requests != extent.requests {
-            wrong.push(format!("{ANSWERS}: {} requests, and had {}", found.requests, extent.requests));
+            wrong.push(format!("{ANSWERS}: {} requests instead of {}", found.requests, extent.requests));
         } else if found != *extent {
-            wrong.push(format!("{ANSWERS}: its rows are sound, and not those that the run has written"));
+            wrong.push(format!("{ANSWERS}: its rows are valid, but not those that the run wrote"));
         }
     }
     Ok(rows)

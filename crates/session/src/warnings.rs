@@ -29,7 +29,7 @@ fn misspelt(options: &Value, samples: &[Sample]) -> Vec<String> {
     let unknown = asked.filter(|asked| !candidates.any(|candidate| candidate.scores.contains_key(*asked)));
     let warning = |asked: &str| {
         let known = near_known_attribute(asked)?;
-        Some(format!("attribute `{}` is judged as it is written; did you mean `{known}`?", asked.escape_debug()))
+        Some(format!("attribute `{}` is used as written; did you mean `{known}`?", asked.escape_debug()))
     };
     unknown.filter_map(warning).collect()
 }
@@ -44,7 +44,7 @@ fn fewer_candidates(stage: &Stage, samples: &[Sample]) -> Option<String> {
     let (of, columns) = (counted(samples.len(), "sample"), counted(columns, "column"));
     (!fewer.is_empty()).then(|| {
         let count = thousands(fewer.len() as u64);
-        format!("{count} of {of} have no text in some of {columns} of candidates: {}", named(&fewer))
+        format!("{count} of {of} lack a text in some of {columns} of candidates: {}", named(&fewer))
     })
 }
 
@@ -98,7 +98,7 @@ mod tests {
     fn an_attribute_spelt_nearly_like_a_known_one_is_told_unless_the_data_have_gold_of_it() {
         let asked = |name: &str, samples: &[Sample]| misspelt(&json!({"attribute": [name]}), samples);
         let samples = [sample("a", &["x", "y"])];
-        let told = "attribute `coherance` is judged as it is written; did you mean `coherence`?";
+        let told = "attribute `coherance` is used as written; did you mean `coherence`?";
         assert!(asked("informativeness=relevance", &samples).is_empty(), "the word is known");
         assert_eq!(asked("coherance", &samples), [told]);
         for word in ["coherence", "Coherent", "tone of voice", "truthfulness", "overall quality"] {

@@ -221,7 +221,7 @@ fn stops(candidates: usize, spread: f64, noise: f64, contexts: u64) {
             share += asked.asked.len() as f64 / all as f64;
         }
         println!(
-            "| {candidates} | {spread} | {noise} | {of:?} | {stopped} of {contexts} | {wrong} ({:.1} %) | {:.3} |",
+            "| {candidates} | {spread} | {noise} | {of:?} | {stopped} of {contexts} | {wrong} ({:.1}%) | {:.3} |",
             100.0 * wrong as f64 / f64::from(stopped.max(1)),
             share / contexts as f64
         );

@@ -1,4 +1,4 @@
-//! How often intervals of 95 % hold what they are of, and how often tests at .05 call no difference one: the tables of
+//! How often intervals of 95% hold what they are of, and how often tests at .05 call no difference one: the tables of
 //! `docs/intervals.md`.
 //!
 //! `cargo run --release -p probity-stats --example coverage [SIMULATIONS]`

@@ -11,16 +11,16 @@ use crate::{MANIFEST, SAMPLES};
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum StoreError {
     /// The folder holds something, and no run of ours.
-    #[error("{} is not empty and holds no probity run, so nothing is written there", path.display())]
-    #[diagnostic(help("give a new folder, --out {}-probity", path.display()))]
+    #[error("{} is not empty and holds no probity run", path.display())]
+    #[diagnostic(help("use a new folder, such as --out {}-probity", path.display()))]
     NotOurs {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds answers, and not the manifest of the run that has them.
-    #[error("{} holds answers, and its {MANIFEST} is lost or damaged", path.display())]
+    #[error("{} holds answers, but its {MANIFEST} is lost or damaged", path.display())]
     #[diagnostic(help(
-        "the answers are not lost; a new run takes them: --out {}-again --cache {}",
+        "reuse the answers in a new run: --out {}-again --cache {}",
         path.display(), path.display()
     ))]
     LostManifest {
@@ -28,8 +28,8 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The folder holds a run, and overwriting was not asked for.
-    #[error("{} holds a run already ({status})", path.display())]
-    #[diagnostic(help("go on with it by --resume, give another folder, or replace it with --overwrite"))]
+    #[error("{} already holds a run ({status})", path.display())]
+    #[diagnostic(help("continue it with --resume, use another folder, or replace it with --overwrite"))]
     Exists {
         /// The folder.
         path: PathBuf,
@@ -37,14 +37,14 @@ pub enum StoreError {
         status: &'static str,
     },
     /// The file is there, and overwriting was not asked for.
-    #[error("{} exists already", path.display())]
-    #[diagnostic(help("give another file, or replace it with --overwrite"))]
+    #[error("{} already exists", path.display())]
+    #[diagnostic(help("use another file, or replace it with --overwrite"))]
     FileExists {
         /// The file.
         path: PathBuf,
     },
     /// A file is named where a folder is made.
-    #[error("{} is the name of a file, and a run is a folder of several files", path.display())]
+    #[error("{} is the name of a file, but a run is a folder", path.display())]
     #[diagnostic(help("--out {}", path.with_extension("").display()))]
     NamesAFile {
         /// What was named.
@@ -52,7 +52,7 @@ pub enum StoreError {
     },
     /// A link in the place of a folder leads nowhere, or to itself.
     #[error("{} is a link that cannot be followed: {source}", path.display())]
-    #[diagnostic(help("remove the link, or give another folder"))]
+    #[diagnostic(help("remove the link, or use another folder"))]
     BrokenLink {
         /// The link.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum StoreError {
     },
     /// There is no run.
     #[error("{} holds no probity run", path.display())]
-    #[diagnostic(help("give the folder that was named by --out"))]
+    #[diagnostic(help("name a run folder, the --out of a run"))]
     NoRun {
         /// The folder.
         path: PathBuf,
@@ -108,21 +108,21 @@ pub enum StoreError {
     },
     /// A database without tables of answers.
     #[error("{} holds no answers", path.display())]
-    #[diagnostic(help("give the folder of a run"))]
+    #[diagnostic(help("name a run folder"))]
     NoAnswers {
         /// The file.
         path: PathBuf,
     },
     /// A database whose tables, or what acts on them, are not those that are written here.
-    #[error("{} has tables or triggers that probity does not make", path.display())]
-    #[diagnostic(help("it was changed, or is another program's; give another folder"))]
+    #[error("{} has tables or triggers that probity does not create", path.display())]
+    #[diagnostic(help("use another folder; this database was changed or belongs to another program"))]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// A finished run lacks what it had.
-    #[error("{} is not what the finished run has written: {why}", path.display())]
-    #[diagnostic(help("the same command with --resume writes it again"))]
+    #[error("{} differs from what the finished run wrote: {why}", path.display())]
+    #[diagnostic(help("run the same command with --resume to write it again"))]
     Incomplete {
         /// The file.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum StoreError {
         why: String,
     },
     /// A table of a run that goes on is not what its stage has written.
-    #[error("{} was changed since the run has written it: {why}", path.display())]
+    #[error("{} was changed after the run wrote it: {why}", path.display())]
     #[diagnostic(help("{}", changed_hint(path)))]
     Changed {
         /// The file.
@@ -139,25 +139,25 @@ pub enum StoreError {
         why: String,
     },
     /// A row of the database is not as it was written.
-    #[error("{} is damaged: a row is not as it was written", path.display())]
+    #[error("{} has a damaged row", path.display())]
     #[diagnostic(help(
-        "`probity check` on its folder names what is; the command of that run with --resume asks it again"
+        "run `probity check` on its folder to find it, and the command of that run with --resume to recompute it"
     ))]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// Where the database of answers should be there is something else.
-    #[error("{} is a link, or no regular file, and is not opened", path.display())]
+    #[error("{} is a link or not a regular file", path.display())]
     #[diagnostic(help("remove it, or give another folder"))]
     NoFile {
         /// The file.
         path: PathBuf,
     },
     /// The database's pages do not hang together.
-    #[error("{} is broken: {why}", path.display())]
+    #[error("{} is a damaged database: {why}", path.display())]
     #[diagnostic(help(
-        "give a new folder, or begin anew with --overwrite; what the run has written beside it is as it was"
+        "use a new folder, or start again with --overwrite; the other files of the run are unchanged"
     ))]
     BrokenPages {
         /// The file.
@@ -166,22 +166,22 @@ pub enum StoreError {
         why: String,
     },
     /// The database of answers is of an earlier version.
-    #[error("{} was written by an earlier probity, whose answers have no checksums", path.display())]
-    #[diagnostic(help("give a new folder; what it held is computed again"))]
+    #[error("{} was written by an older probity, whose answers have no checksums", path.display())]
+    #[diagnostic(help("use a new folder; the answers are recomputed"))]
     Older {
         /// The file.
         path: PathBuf,
     },
     /// The database of answers is of a later version.
     #[error("{} was written by a newer probity", path.display())]
-    #[diagnostic(help("use that version, or give another folder"))]
+    #[diagnostic(help("use that version, or another folder"))]
     Newer {
         /// The file.
         path: PathBuf,
     },
     /// Another process is at work in the folder.
     #[error("another process is writing to {}", path.display())]
-    #[diagnostic(help("wait until it has finished, or give another folder"))]
+    #[diagnostic(help("wait until it has finished, or use another folder"))]
     Busy {
         /// The folder.
         path: PathBuf,
@@ -189,7 +189,7 @@ pub enum StoreError {
     /// A run is to be resumed that was another.
     #[error("{} holds another run: {what}", path.display())]
     #[diagnostic(help(
-        "give the same arguments to go on with it, another folder with --out, or --overwrite to replace it"
+        "repeat the arguments of that run to continue it, use another folder with --out, or replace it with --overwrite"
     ))]
     Different {
         /// The folder.
@@ -206,7 +206,7 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// Two rows of one index.
-    #[error("row {index} of {} came twice", path.display())]
+    #[error("row {index} of {} was written twice", path.display())]
     Twice {
         /// The file.
         path: PathBuf,
@@ -214,7 +214,7 @@ pub enum StoreError {
         index: usize,
     },
     /// A table was finished before all its rows had come. Those that had are in the file.
-    #[error("row {index} of {} never came, though later ones did", path.display())]
+    #[error("row {index} of {} is missing, but later rows exist", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
@@ -222,7 +222,7 @@ pub enum StoreError {
         index: usize,
     },
     /// An earlier write to the table failed.
-    #[error("{} takes no more rows: an earlier write failed", path.display())]
+    #[error("{} accepts no more rows: an earlier write failed", path.display())]
     Broken {
         /// The file.
         path: PathBuf,
@@ -249,18 +249,18 @@ impl StoreError {
 fn hint(kind: io::ErrorKind) -> Option<&'static str> {
     match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("the disk is full; what was finished is kept. Free some space, or give a place on another disk")
+            Some("free some space, or use another disk; finished work is kept")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            Some("give a place that you may write to")
+            Some("choose a path that you can write to")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            Some("a part of this path is a file; give a folder")
+            Some("use a folder; a part of this path is a file")
         }
         io::ErrorKind::IsADirectory => {
-            Some("this is a folder where a file belongs: give a file, or move the folder away")
+            Some("use the name of a file, or move the folder away")
         }
-        io::ErrorKind::NotFound => Some("check that the folder it lies in exists"),
+        io::ErrorKind::NotFound => Some("check that its folder exists"),
         _ => None,
     }
 }
@@ -269,27 +269,27 @@ fn hint(kind: io::ErrorKind) -> Option<&'static str> {
 fn changed_hint(path: &Path) -> &'static str {
     // No stage makes the samples, so that none could take them from a file.
     if path.ends_with(SAMPLES) {
-        "remove it, and --resume writes it again from the data; other samples are judged by another run, by --data"
+        "remove it, and --resume writes it again from the data; for other samples, start another run with --data"
     } else {
-        "what was changed by intent goes into another run, by --from STAGE=FILE and a copy of it; else remove it, and \
-         --resume writes it again"
+        "remove it, and --resume writes it again; to use your changes, start another run with --from STAGE=FILE and a \
+         copy of it"
     }
 }
 
 fn database_hint(error: &rusqlite::Error) -> Option<&'static str> {
     match error.sqlite_error_code()? {
         ErrorCode::SystemIoFailure => {
-            Some("what was finished is kept; look whether the disk is full or failing, and go on with --resume")
+            Some("check whether the disk is full or failing, and continue with --resume; finished work is kept")
         }
         ErrorCode::DiskFull => hint(io::ErrorKind::StorageFull),
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
             hint(io::ErrorKind::PermissionDenied)
         }
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
-            Some("another process holds it; wait until that has finished")
+            Some("wait until the process that uses it has finished")
         }
         ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => {
-            Some("this is no database of answers, or it was damaged; move it away, and what it held is computed again")
+            Some("move it away; it is damaged or not a database of answers, and its answers are recomputed")
         }
         _ => None,
     }

@@ -147,11 +147,11 @@ impl SettingDifference {
             return format!("--from {stage} differs");
         }
         match of("files").or_else(|| of("inputs")).map(|field| field.replace('_', "-")) {
-            Some(option) if self.there.is_null() => format!("it does not say what the file of --{option} held"),
-            Some(option) => format!("what the file of --{option} holds differs"),
+            Some(option) if self.there.is_null() => format!("it does not record the file of --{option}"),
+            Some(option) => format!("the file of --{option} differs"),
             None => {
                 let [now, there] = [&self.here, &self.there].map(in_short);
-                format!("{} differs: {now} now, {there} there", self.setting)
+                format!("{} differs: {now} now, {there} in the run", self.setting)
             }
         }
     }
@@ -307,10 +307,10 @@ impl FileContent {
             Ok(found) if found == *self => None,
             // Length before content: a file that was cut off is the commonest damage, and this says so.
             Ok(found) if found.bytes != self.bytes => {
-                Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes))
+                Some(format!("it has {} bytes instead of {}", found.bytes, self.bytes))
             }
-            Ok(found) if found.sha256 != self.sha256 => Some("its content is not what was written".to_owned()),
-            Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
+            Ok(found) if found.sha256 != self.sha256 => Some("its content was changed".to_owned()),
+            Ok(_) => Some("its number of rows differs from the manifest".to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some("it is missing".to_owned()),
             Err(error) => Some(error.to_string()),
         }
@@ -319,7 +319,7 @@ impl FileContent {
 
 /// An error where there is no regular file: opening a pipe waits for whoever writes to it.
 pub fn regular(path: &Path) -> io::Result<()> {
-    if fs::metadata(path)?.is_file() { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
+    if fs::metadata(path)?.is_file() { Ok(()) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// How a run stands.
@@ -464,7 +464,7 @@ impl Manifest {
         if requests == answers.requests {
             return Ok(());
         }
-        Err(StoreError::Incomplete { path, why: format!("it has {requests} requests, and had {}", answers.requests) })
+        Err(StoreError::Incomplete { path, why: format!("it has {requests} requests instead of {}", answers.requests) })
     }
 
     /// Goes on with an earlier run.

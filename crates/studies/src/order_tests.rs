@@ -47,7 +47,7 @@ pub(crate) fn differences_of(first: &RunSummary, second: &RunSummary, what: Shuf
     let [first, second] = [first, second].map(|summary| {
         let mut summary = serde_json::to_value(summary).expect("plain values");
         if what == Shuffle::Candidates {
-            summary["tables"].take();
+            summary["sections"].take();
         }
         sort_rows(&mut summary);
         summary

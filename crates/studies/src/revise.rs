@@ -34,34 +34,33 @@ pub(crate) struct Revise;
 impl Method for Revise {
     type Params = ReviseParams;
     const NAME: &'static str = "revise";
-    const ABOUT: &'static str = "Make references: revisions of what is to be judged, or the model's own answers";
+    const ABOUT: &'static str = "Generate references with a model, such as revisions";
     const LONG_ABOUT: &'static str = "\
-Make references: revisions of what is to be judged, or the model's own answers.
+Generate references with a model, such as revisions.
 
-A reference helps a judge, and lets a metric judge at all, if it is both good and near to what is judged. So the model \
-revises the text itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to \
-revise and the other is shown as guidance; the coin is seeded, and tossed for each sample by its id. Candidates that \
-are judged each by itself are revised each by itself. Kind `aspects` makes such a revision for each aspect. Others to \
+A reference helps a judge, and makes metrics applicable, if it is both good and close to the judged texts. The model \
+therefore revises these texts (Zhang et al. 2024, RevisEval). Kind `adapted`: in a pair a fair coin selects the text \
+to revise, and the other is shown as guidance; the coin is seeded and tossed for each sample by its id. Candidates \
+that are judged separately are revised separately. Kind `aspects` makes such a revision for each aspect. Kinds to \
 compare with: `direct`, the model's own answer to the task; `both`, one revision of both texts; `each`, two revisions, \
-of each text without the other; `diversified`, sampled paraphrases of the references that the data have.
+each of one text without the other; `diversified`, sampled paraphrases of the references in the data.
 
-Texts are generated greedily (paraphrases are sampled). Outer white space is taken from them and nothing else. One \
-that reached the limit of tokens is `truncated`, and no reference unless --use-truncated is given; one without text is \
-`empty`. Look at some: weak models answer, explain or repeat instead of revising. `unchanged` counts those that repeat \
-the text to be revised to the letter.
+Texts are generated greedily (paraphrases are sampled). Only outer white space is removed. A text that reaches the \
+token limit is `truncated`, and is no reference without --use-truncated; one without text is `empty`. Inspect some of \
+them: weak models answer, explain or repeat instead of revising. `unchanged` counts exact copies of the revised text.
 
-Similarity of a reference to a candidate, from 0 to 1: characters and words by Levenshtein's distance over the longer \
-length, and ROUGE-L.
+The similarity of a reference and a candidate is from 0 to 1: Levenshtein distance of characters and of words over the \
+longer length, and ROUGE-L.
 
 Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, \
-similarity), `revised.jsonl` and `summary.json`. `revised.jsonl` has the samples with the references that were made in \
-place of their own: data for any command that takes references, such as `probity metrics`. Where each candidate has \
-references of its own, it has a sample of its own there, called ITEM#CANDIDATE. A sample without a usable reference is \
-left out, and counted. With --export-sets `set_reviser.jsonl` has the prompts and the usable references as chats.
+similarity), `revised.jsonl` and `summary.json`. `revised.jsonl` has the samples with the generated references in \
+place of their own: data for any command that takes references, such as `probity metrics`. If each candidate has its \
+own references, it has its own sample there, named ITEM#CANDIDATE. A sample without a usable reference is omitted and \
+counted. --export-sets adds `set_reviser.jsonl` with the prompts and the usable references as chats.
 
-Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, \
-diversified. A file of your own is a Jinja template with the slots instruction, context, response, guidance (adapted, \
-aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
+Templates: adapted, alone (adapted and aspects for single candidates, and each), both, direct, diversified. Your own \
+file is a Jinja template with the slots instruction, context, response, guidance (adapted, aspects and both in pairs), \
+reference (diversified), noun, comparative, criteria.";
 
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
@@ -153,7 +152,6 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
     let tallies: Vec<RevisionTally> = RevisionTally::all(reviser, made);
     let mut table = revisions_table(&tallies);
-    outcomes.notes(signature.model.as_ref(), &mut table);
     if left_out > 0 {
         let left_out = counted(left_out, "sample");
         table.note(format!("without a usable reference, and not in revised.jsonl: {left_out}"));

@@ -40,39 +40,37 @@ pub(crate) struct RevisEval;
 impl Method for RevisEval {
     type Params = RevisEvalParams;
     const NAME: &'static str = "reviseval";
-    const ABOUT: &'static str =
-        "Make references by revision, and hold candidates against them by a judge and by metrics";
+    const ABOUT: &'static str = "Judge and score candidates against generated references";
     const LONG_ABOUT: &'static str = "\
-Make references by revision, and hold candidates against them by a judge and by metrics.
+Judge and score candidates against generated references.
 
-RevisEval whole (Zhang et al. 2024): the model revises what is to be judged (see `probity revise`), and the revision \
-is the reference by which a judge (see `probity judge`) and metrics (see `probity metrics`) decide. --reference names \
-everything that candidates are held against, one after the other, so that the kinds can be compared: none, given, \
-direct, adapted, aspects, both, each, diversified. One table has them all: for each kind of reference the judge, each \
-metric and the vote of the metrics, with accuracy against preferences and its interval, or with correlations to gold \
-scores where candidates are rated each by itself (--mode pointwise).
+The complete RevisEval (Zhang et al. 2024): the model revises the candidates (see `probity revise`), and the revision \
+is the reference for a judge (see `probity judge`) and for metrics (see `probity metrics`). --reference lists the \
+kinds of reference to compare: none, given, direct, adapted, aspects, both, each, diversified. One table shows the \
+judge, each metric and the vote of the metrics for each kind, with accuracy on preferences and its interval, or, with \
+--mode pointwise, correlations with gold scores.
 
-A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict \
-label or rationale-label the one that is more probable over both. `changed` is the share of pairs whose verdict \
-changes with the order. A metric prefers the better score (of distances and error rates the lower one), and equal \
-scores are a tie. Kinds with several references (aspects, each) let each of them have a verdict, and the majority \
-counts; of probabilities, of scores, of paraphrases, and of metrics under each, the mean. References in the data are shown, and scored \
-against, together. A pair without a usable reference has no verdict under that kind, and is counted.
+The judge sees a pair in both orders. Its verdict is the one on which they agree, else a tie; with --verdict label or \
+rationale-label it is the more probable one over both. `changed` is the share of pairs whose verdict changes with \
+presentation order. A metric prefers the better score (for distances and error rates the lower one), and equal scores \
+are a tie. For kinds with several references (aspects, each) each reference has a verdict, and the majority counts; \
+probabilities, ratings, results under paraphrases, and metrics under each are averaged. References in the data are \
+used together. A pair without a usable reference has no verdict under that kind, and is counted.
 
-What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of \
-pairs on which two ways of judging differ. Effectiveness: P with reference over P without, beside the similarity of \
+Further results, where available. Tokens: the cost of each kind of reference. Different verdicts: the share of pairs \
+on which two ways of judging differ. Effectiveness: P with reference over P without, beside the similarity of \
 references and candidates (--similarity), over all pairs and over thirds of them (the paper's Figure 1 has groups of \
 similarity whose bounds it does not give). P is accuracy, or Spearman over all candidates, averaged over attributes. \
 --cost-match: two more cycles without reference, and the vote of three. --rate: mean ratings of candidates and \
-references, each by itself. Subsets: accuracy by what stands before the first / of the items' ids. --export-sets: \
-chats to train a reviser and a judge on, of units on which the judge agrees with people, without reference and with a \
+references, each rated separately. Subsets: accuracy by the part of the items' ids before the first /. --export-sets: \
+chats to train a reviser and a judge, from units on which the judge agrees with people, without reference and with a \
 revision.
 
---judge-model lets another model judge than the one that revises; only one of them is in memory at a time.
+--judge-model selects another model for the judge than for the revisions; only one of them is in memory at a time.
 
-Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per question to the judge), \
-`preferences.jsonl` (item, reference, by, choice, outcome) or in --mode pointwise `scores.jsonl` (item, candidate, \
-metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` with --export-sets.";
+Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per query to the judge), `preferences.jsonl` \
+(item, reference, by, choice, outcome) or with --mode pointwise `scores.jsonl` (item, candidate, metric, score), and \
+`summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` with --export-sets.";
 
     fn models(params: &RevisEvalParams) -> Vec<RoleModel> {
         let judge = params.judge_model.iter().map(|name| RoleModel::language("judge", name));
@@ -370,9 +368,6 @@ impl SummaryParts {
         let no_reference: usize = work.with_references().map(held).sum();
         (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));
         self.tables.retain(|table| !table.rows.is_empty());
-        if let Some(first) = self.tables.first_mut() {
-            outcomes.notes(signature.model.as_ref(), first);
-        }
         self.values["items"] = json!(work.samples.len());
         MethodReport {
             values: self.values,

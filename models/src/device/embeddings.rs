@@ -32,6 +32,8 @@ impl DeviceEmbeddings {
     pub(super) fn rows(&self, texts: &[EmbeddedText<'_>]) -> Result<Tensor> {
         let mut w = Workspace::default();
         self.host.rows(self.isa, &mut w, texts)?;
+        // Texts of many different tokens would keep the whole table in memory beside what the device holds.
+        self.host.release();
         // Rounded before they go to a device: half as many bytes.
         Tensor::from_slice(&w.x, ((), self.width), &Device::Cpu)?.to_dtype(self.dtype)
     }

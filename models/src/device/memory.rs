@@ -229,7 +229,13 @@ impl LayerMemory {
 /// What a tensor takes; `None` of one that no device holds.
 fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exact: bool) -> Option<HeldBytes> {
     let (weight_type, bytes) = source.stored(name).ok()?;
-    let is_tied = config.tied_head().is_some_and(|(_, embeddings)| embeddings.iter().any(|tied| tied == name));
+    // An encoder without its masked-language head reads the table on the host alone.
+    let has_head = match config {
+        ModelConfig::Encoder(config) => config.classes.is_empty() && source.tensor(config.head.sign).is_ok(),
+        _ => true,
+    };
+    let tied = config.tied_head().filter(|_| has_head);
+    let is_tied = tied.is_some_and(|(_, embeddings)| embeddings.iter().any(|tied| tied == name));
     if config.is_spare(name) || (is_embedding(config, name) && !is_tied) {
         return None;
     }

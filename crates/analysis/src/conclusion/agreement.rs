@@ -19,7 +19,7 @@ impl ConclusionCase<'_> {
         let constant = found.figure.contexts > 0 && found.figure.constant_predictions == found.figure.contexts;
         if constant || self.is_level() {
             let says = "No agreement with gold: the candidates of each sample have equal scores";
-            let doubt = Doubt::Unreliable("equal scores say nothing about the texts".to_owned());
+            let doubt = Doubt::Unreliable("equal scores carry no information about the texts".to_owned());
             return Some(Finding::new(says, json!({ "spearman": null, "interval": null }), doubt));
         }
         // Samples of one candidate have no order within them: then over all scores.
@@ -37,18 +37,20 @@ impl ConclusionCase<'_> {
         let doubt = match interval {
             // Chance is looked for before few contexts: an interval that holds 0 says enough, however few they were.
             Some(Interval { low, high }) if low <= 0.0 && high >= 0.0 => {
-                Doubt::Unreliable("the interval contains 0, which is chance".to_owned())
+                Doubt::Unreliable("the interval includes 0 (chance)".to_owned())
             }
-            Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
+            Some(Interval { high, .. }) if high < 0.0 => {
+                Doubt::Unreliable("it ranks texts opposite to gold".to_owned())
+            }
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
             None => Doubt::Caution(match no_interval {
                 Some(why) if why != NoInterval::AllAlike => format!("there is no interval: {why}"),
                 _ => format!("there is no interval: all {name} are alike"),
             }),
             Some(_) if n < FEW_UNITS => {
-                Doubt::Caution(format!("it was held against gold in only {}", counted(n, name.trim_end_matches('s'))))
+                Doubt::Caution(format!("compared with gold on only {}", counted(n, name.trim_end_matches('s'))))
             }
-            Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
+            Some(_) if value < WEAK_CORRELATION => Doubt::Caution("the agreement with gold is weak".to_owned()),
             Some(Interval { low, .. }) if low < WEAK_CORRELATION => {
                 Doubt::Caution(may_be_weak(&fixed(low, 3), &fixed(WEAK_CORRELATION, 1)))
             }
@@ -63,7 +65,7 @@ impl ConclusionCase<'_> {
         let agrees = match doubt {
             Doubt::Unreliable(_) if interval.is_some_and(|interval| interval.high < 0.0) => "Disagrees with gold",
             Doubt::Unreliable(_) => "No agreement with gold beyond chance",
-            _ if interval.is_none() => "Too little to say whether it agrees with gold",
+            _ if interval.is_none() => "Not enough data to tell whether it agrees with gold",
             _ => "Agrees with gold",
         };
         let pairs = figures.pairwise;
@@ -135,20 +137,20 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWo
     let best = ChoiceAccuracy::of(&all_right, confidence).ok()?;
     let doubt = if best.interval.low <= chance && high >= chance {
         let few = match samples {
-            1 => "1 label is too little".to_owned(),
-            _ => format!("{samples} are too few labels"),
+            1 => "1 label is too few".to_owned(),
+            _ => format!("{samples} labels are too few"),
         };
         Doubt::Mute(format!("{few} to tell whether the {judge} is right"))
     } else if low <= chance && chance <= high {
         // Chance comes before few samples here too.
-        let why = format!("guessing would do as well: the interval contains {}", short_percent(chance, ' '));
+        let why = format!("no better than chance: the interval includes {}", short_percent(chance, ' '));
         Doubt::Unreliable(why)
     } else if high < chance {
-        Doubt::Unreliable("it is against the preferences".to_owned())
+        Doubt::Unreliable("it disagrees with the preferences".to_owned())
     } else if samples < FEW_UNITS {
-        Doubt::Caution(format!("it was held against preferences in only {}", counted(samples, "sample")))
+        Doubt::Caution(format!("compared with preferences on only {}", counted(samples, "sample")))
     } else if accuracy < weak {
-        Doubt::Caution("it agrees with gold, though weakly".to_owned())
+        Doubt::Caution("the agreement with gold is weak".to_owned())
     } else if low < weak {
         Doubt::Caution(may_be_weak(&short_percent(low, '\u{a0}'), &short_percent(weak, '\u{a0}')))
     } else {
@@ -156,7 +158,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWo
     };
     let count = |is: fn(&ChoicePoint) -> bool| choices.iter().filter(|choice| is(choice)).count();
     let (right, level) = (count(|choice| choice.point == 1.0), count(|choice| choice.is_shared()));
-    let level = if level == 0 { String::new() } else { format!(" and level on {level}") };
+    let level = if level == 0 { String::new() } else { format!(" and ties on {level}") };
     let left_out = match ties {
         0 => String::new(),
         _ => format!(" ({} left out)", counted(ties, "tie")),
@@ -174,5 +176,5 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWo
 
 /// Why agreement that seems strong enough is not known to be: `low` is the interval's low end, `weak` the limit.
 fn may_be_weak(low: &str, weak: &str) -> String {
-    format!("the agreement may be weak: the interval reaches down to {low}, and below {weak} is weak")
+    format!("the agreement may be weak: the interval starts at {low}, and below {weak} is weak")
 }

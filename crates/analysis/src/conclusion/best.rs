@@ -25,7 +25,7 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
     // What rounding alone tells apart is level.
     let values = equalised(&found.iter().map(agreement).collect::<Vec<_>>());
     let mut ranked: Vec<(f64, Conclusion)> = values.into_iter().zip(found).collect();
-    // By name where they are level, so that the sentence does not depend on the order of the files.
+    // By name where they tie, so that the sentence does not depend on the order of the files.
     ranked.sort_by(|(a_value, a), (b_value, b)| {
         let level = agrees(b).cmp(&agrees(a)).then(b_value.total_cmp(a_value));
         level.then_with(|| a.about.cmp(&b.about))
@@ -35,25 +35,22 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
     let level = ranked.iter().take_while(is_level).count();
     let (all, clear) = (ranked.len(), ranked.iter().filter(|(_, one)| agrees(one)).count());
     let names: Vec<String> = ranked[..level].iter().map(|(_, one)| name(one)).collect();
-    let (is, s, level_text) = if level == 1 { ("is", "s", "") } else { ("are", "", ", and are level") };
+    let level_text = if level == 1 { "" } else { " (tied)" };
     let first = match clear {
-        0 => format!(
-            "None of {all} metrics is known to agree with people beyond chance; first {is} {}{level_text}",
-            names.join(", ")
-        ),
-        _ => format!("Of {all} metrics {} agree{s} best with people{level_text}", names.join(", ")),
+        0 => format!("None of {all} metrics agrees with people beyond chance; first: {}{level_text}", names.join(", ")),
+        _ => format!("Best agreement with people of {all} metrics: {}{level_text}", names.join(", ")),
     };
     let of_first = if level == 1 { String::new() } else { format!("{}: ", name(best)) };
     let next = ranked.get(level).map(|(_, next)| {
         let value = agreement(next);
-        let value = if value.is_finite() { format!(" with {}", fixed(value, 3)) } else { String::new() };
-        format!(". Next is {}{value}", name(next))
+        let value = if value.is_finite() { format!(" ({})", fixed(value, 3)) } else { String::new() };
+        format!(". Next: {}{value}", name(next))
     });
     let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
     let better = parts.iter().filter(|(_, value)| order(*value, *best_value).is_gt());
     let better = better.max_by(|(a_name, a), (b_name, b)| a.total_cmp(b).then_with(|| b_name.cmp(a_name)));
     let better = better
-        .map(|(part, value)| format!(". Of the parts of metrics {part} is better, with {}", fixed(*value, 3)))
+        .map(|(part, value)| format!(". A part of a metric is better: {part} ({})", fixed(*value, 3)))
         .unwrap_or_default();
     let (about, winner, says) = if all == 1 {
         let about = about.into_iter().chain(best.about.as_deref()).collect::<Vec<_>>().join(", ");
@@ -71,7 +68,7 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
     let met = best.figures.get("head_to_head").cloned();
     let (trust, because) = match by_selection {
         Some(p) if best.trust == Trust::Reliable && all > 1 => {
-            let why = format!("the best of {all} may be there by chance: p {} times {all}", fixed(p, 4));
+            let why = format!("the best of {all} may be first by chance: p {} times {all}", fixed(p, 4));
             (Trust::Caution, why)
         }
         _ => (best.trust, best.because.clone()),

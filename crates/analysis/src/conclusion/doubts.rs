@@ -54,20 +54,19 @@ impl ConclusionCase<'_> {
     pub(super) fn trust(&self, said: &Finding) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
         let turns = self.answers.turned.map(|(share, pairs)| {
-            format!("the verdict turns with the order in {} of {}", percent(share), counted(pairs, "pair"))
+            format!("swapping the two texts changes the verdict in {} of {}", percent(share), counted(pairs, "pair"))
         });
         let by_place = self
             .answers
             .first_wins
-            .map(|share| format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)));
+            .map(|share| format!("no pair was judged in both orders, and the first text wins {}", percent(share)));
         let turns = self.answers.order_share().zip(turns.or(by_place));
         let low = self
             .answers
             .low_mass
-            .map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+            .map(|share| (share, format!("{} of the answers have low label mass", percent(share))));
         let unscored = self.unscored.or_else(|| self.without_score());
-        let unscored =
-            unscored.map(|share| (share, format!("{} of what was to be scored has no score", percent(share))));
+        let unscored = unscored.map(|share| (share, format!("{} of the results have no score", percent(share))));
         let above = |found: &Option<(f64, String)>, limit: f64| found.as_ref().is_some_and(|(share, _)| *share > limit);
         let many = above(&turns, MANY_TURN) || above(&low, MANY_LOW) || above(&unscored, MANY_UNSCORED);
         let trust = match said.doubt {
@@ -84,7 +83,7 @@ impl ConclusionCase<'_> {
         };
         if trust == Trust::Reliable {
             let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
-            return (trust, format!("it was held against gold, and the interval is clear of chance{order}"));
+            return (trust, format!("compared with gold, and the interval excludes chance{order}"));
         }
         let turns = turns.filter(|(share, _)| *share > MANY_TURN);
         let low = low.filter(|(share, _)| *share > MANY_LOW);

@@ -71,13 +71,13 @@ fn preferences_count_beside_samples_with_gold_scores() {
     let mut all = rows(10, &Row::new(&GPT).gold(&[4.0, 2.0]));
     all.extend(rows(10, &Row::new(&GPT).prefers("local")));
     let found = conclusion(&TWO, &all);
-    assert!(found.says.contains("by the labels of all samples gpt wins 50.0 %"), "{}", found.says);
+    assert!(found.says.contains("by the human labels of all samples, gpt wins 50.0%"), "{}", found.says);
     assert!(
         agreement(&found)
-            .ends_with(". The judge is right on 0 of your 10 preferences: 0.0 % [0.0, 30.8]; chance is 50\u{a0}%"),
+            .ends_with(". The judge is right on 0 of your 10 preferences: 0.0% [0.0, 30.8]; chance is 50%"),
         "{found:?}"
     );
-    assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "it is against the preferences"));
+    assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "it disagrees with the preferences"));
     assert_eq!(found.figures["head_to_head"]["corrected"]["labels"], json!(20));
 }
 
@@ -85,11 +85,11 @@ fn preferences_count_beside_samples_with_gold_scores() {
 fn a_preference_counts_where_gold_scores_contradict_it_and_in_how_many_samples_is_said() {
     let found = conclusion(&TWO, &rows(20, &Row::new(&GPT).gold(&[4.0, 2.0]).prefers("local")));
     assert!(
-        found.says.starts_with("local beats gpt: by the labels of all samples local wins 100.0 %"),
+        found.says.starts_with("local beats gpt: by the human labels of all samples, local wins 100.0%"),
         "{}",
         found.says
     );
-    let note = "; scores and preference contradict each other in 20 samples, where the preference counts";
+    let note = "; scores and preference contradict in 20 samples, the preference counts there";
     assert!(agreement(&found).ends_with(note), "{found:?}");
     assert_eq!((found.trust, &found.figures["labels_contradict"]), (Trust::Unreliable, &json!(20)));
     // Preferences that say what the scores say add nothing.
@@ -104,7 +104,7 @@ fn labels_of_samples_without_a_score_are_counted_and_said() {
     let all: Vec<Row> = unscored.iter().cloned().chain((0..15).map(scored)).collect();
     let found = conclusion(&TWO, &all);
     assert!(found.says.contains("gpt beats local in 12 of 15 samples"), "{}", found.says);
-    let says = "No label tells whether the judge is right: 15 of your 15 labels are of samples that lack a score";
+    let says = "No label shows whether the judge is right: 15 of your 15 labels are of samples that lack a score";
     assert_eq!((agreement(&found), found.trust), (says, Trust::Caution));
     assert!(!found.because.contains("no gold"), "{}", found.because);
     // Some have scores: those are counted, and of how many labels they are.
@@ -112,10 +112,7 @@ fn labels_of_samples_without_a_score_are_counted_and_said() {
     let some: Vec<Row> =
         unscored[..12].iter().cloned().chain(labelled).chain((0..120).map(|k| scored(k % 15))).collect();
     let found = conclusion(&TWO, &some);
-    assert!(
-        agreement(&found).starts_with("The judge is right on 3 of your 3 labels with scores: 100.0 %"),
-        "{found:?}"
-    );
+    assert!(agreement(&found).starts_with("The judge is right on 3 of your 3 labels with scores: 100.0%"), "{found:?}");
     assert!(agreement(&found).ends_with("; 12 of your 15 labels are of samples that lack a score"), "{found:?}");
     let right: Vec<Row> = unscored[..12].iter().cloned().chain((0..100).map(|_| scored(0).prefers("gpt"))).collect();
     let found = conclusion(&TWO, &right);
@@ -129,10 +126,11 @@ fn labels_that_are_all_ties_are_labels_that_say_nothing_of_the_judge() {
     for label in [tied.clone().prefers("tie"), tied.clone().gold(&[3.0, 3.0])] {
         let all: Vec<Row> = rows(12, &label).into_iter().chain(rows(18, &tied)).collect();
         let found = conclusion(&TWO, &all);
-        let start = "gpt beats local in 30 of 30 samples: 100.0 % [88.4, 100.0], sign test p < 0.001; corrected by 12 labels \
-                     (12 ties, each half a win) gpt wins 50.0 %";
+        let start = "gpt beats local in 30 of 30 samples (100.0% [88.4, 100.0], sign test p < 0.001); corrected with \
+                     12 human labels \
+                     (12 ties, each half a win), gpt wins 50.0%";
         assert!(found.says.starts_with(start), "{}", found.says);
-        let says = "No label tells whether the judge is right: 12 of your 12 labels are ties";
+        let says = "No label shows whether the judge is right: 12 of your 12 labels are ties";
         assert_eq!((agreement(&found), found.trust), (says, Trust::Caution));
         assert_eq!(found.because, "ties alone say nothing of the judge");
     }
@@ -141,12 +139,11 @@ fn labels_that_are_all_ties_are_labels_that_say_nothing_of_the_judge() {
 #[test]
 fn candidates_level_by_score_are_told_with_what_the_labels_find_best() {
     let found = conclusion(&["p", "q", "r", "s"], &rows(20, &Row::new(&[0.5; 4]).prefers("p")));
-    let says =
-        "All 4 candidates are level, by scores that cannot be trusted; the labels find p best in 20 of 20 samples";
+    let says = "All 4 candidates tie, by untrusted scores; the labels find p best in 20 of 20 samples";
     assert_eq!((found.says.as_str(), found.trust), (says, Trust::Unreliable));
     let golds = rows(20, &Row::new(&[0.5; 3]).gold(&[1.0, 3.0, 2.0]));
     assert!(conclusion(&["x", "y", "z"], &golds).says.ends_with("; the labels find y best in 20 of 20 samples"));
-    assert_eq!(conclusion(&["x", "y", "z"], &rows(20, &Row::new(&[0.5; 3]))).says, "All 3 candidates are level");
+    assert_eq!(conclusion(&["x", "y", "z"], &rows(20, &Row::new(&[0.5; 3]))).says, "All 3 candidates tie");
 }
 
 #[test]
@@ -156,19 +153,19 @@ fn few_labels_cannot_tell_and_take_no_winner_away() {
         let labelled = labelled.chain(rows(wrong, &Row::new(&GPT).prefers("local")));
         let found = conclusion(&TWO, &labelled.chain(rows(25, &Row::new(&GPT))).collect::<Vec<_>>());
         assert!(found.says.starts_with("gpt beats local in "), "{right} {wrong}: {}", found.says);
-        let why = format!("{} are too few labels to tell whether the judge is right", right + wrong);
-        let why = if right + wrong == 1 { why.replace("1 are too few labels", "1 label is too little") } else { why };
+        let why = format!("{} labels are too few to tell whether the judge is right", right + wrong);
+        let why = if right + wrong == 1 { why.replace("1 labels are too few", "1 label is too few") } else { why };
         assert_eq!((found.trust, found.because), (Trust::Caution, why));
     }
     let six = rows(6, &Row::new(&GPT).prefers("gpt")).into_iter().chain(rows(24, &Row::new(&GPT)));
     let found = conclusion(&TWO, &six.collect::<Vec<_>>());
-    assert_eq!(found.because, "it was held against preferences in only 6 samples");
+    assert_eq!(found.because, "compared with preferences on only 6 samples");
     // What would be said without labels is said still.
     let close = (0..30).map(|k| Row::new(if k % 2 == 0 { &GPT } else { &[3.0, 4.0] }));
     let mut close: Vec<Row> = close.collect();
     close[0] = close[0].clone().prefers("gpt");
     let found = conclusion(&TWO, &close);
-    assert_eq!(found.because, "1 label is too little to tell whether the judge is right; they are level");
+    assert_eq!(found.because, "1 label is too few to tell whether the judge is right; they tie");
 }
 
 #[test]

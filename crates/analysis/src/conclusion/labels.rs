@@ -56,7 +56,7 @@ impl Labels {
             )
         };
         let figures = json!({ "labels": all, "label_ties": ties, "interval": null });
-        Some(Finding::new(format!("No label tells whether the {judge} is right: {says}"), figures, Doubt::Mute(why)))
+        Some(Finding::new(format!("No label shows whether the {judge} is right: {says}"), figures, Doubt::Mute(why)))
     }
 
     /// Adds to a finding what else is to be known of the labels.
@@ -76,10 +76,8 @@ impl Labels {
         }
         if self.contradict > 0 {
             let samples = counted(self.contradict, "sample");
-            found.says = format!(
-                "{}; scores and preference contradict each other in {samples}, where the preference counts",
-                found.says
-            );
+            found.says =
+                format!("{}; scores and preference contradict in {samples}, the preference counts there", found.says);
             found.figures["labels_contradict"] = json!(self.contradict);
         }
         found

@@ -53,10 +53,10 @@ impl Conclusion {
     pub fn without_agreement() -> Self {
         Self {
             about: None,
-            says: "No verdict: no figure of agreement with people is defined".to_owned(),
+            says: "No verdict: no agreement with people is defined".to_owned(),
             agreement: None,
             trust: Trust::Unreliable,
-            because: "there is nothing to trust; the tables say why".to_owned(),
+            because: "there are no figures; see the tables".to_owned(),
             figures: json!({}),
         }
     }
@@ -190,7 +190,7 @@ enum Doubt {
 }
 
 /// What speaks against scores that have no labels.
-const NO_GOLD: &str = "held against no gold";
+const NO_GOLD: &str = "not compared with gold";
 
 impl ConclusionCase<'_> {
     /// What a reader should know first: who won, and how the scores agree with labels.
@@ -260,11 +260,11 @@ impl ConclusionCase<'_> {
         let figures = json!({ "scored": scored, "candidates": all });
         if scored == 0 {
             let says = format!("No verdict: none of {} has a score", counted(all, "candidate"));
-            let doubt = Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned());
+            let doubt = Doubt::Unreliable("there are no scores; see the outcomes".to_owned());
             return Finding::new(says, figures, doubt);
         }
         let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
-        let says = format!("With scores: {} of {all} in {samples}; no sample has two to compare", thousands(scored));
+        let says = format!("{} of {all} in {samples} have scores; no sample has two to compare", thousands(scored));
         Finding::new(says, figures, Doubt::Caution(format!("the scores were {NO_GOLD}")))
     }
 }
@@ -278,12 +278,12 @@ fn point(first: f64, second: f64) -> f64 {
     }
 }
 
-/// `33.3 %`.
+/// `33.3%`.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    format!("{:.1}%", 100.0 * share)
 }
 
-/// `50 %`, `33.3 %`.
+/// `50%`, `33.3%`.
 fn short_percent(share: f64, space: char) -> String {
     let number = format!("{:.1}", 100.0 * share);
     format!("{}{space}%", number.strip_suffix(".0").unwrap_or(&number))

@@ -43,9 +43,10 @@ fn agreement(found: &Conclusion) -> &str {
 fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
     let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
     let found = conclusion(&rows, None, Some((1.0, 10)), false);
-    let counts = "8 of 10 samples: 80.0 % [44.4, 97.5], sign test p = 0.109";
-    assert_eq!(found.says, format!("No winner: scores that cannot be trusted put one before zero in {counts}"));
-    let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p \
+    let counts = "8 of 10 samples (80.0% [44.4, 97.5], sign test p = 0.109)";
+    assert_eq!(found.says, format!("No winner: untrusted scores prefer one to zero in {counts}"));
+    let why = "swapping the two texts changes the verdict in 100.0% of 10 pairs; the difference may be chance (sign \
+               test p \
                = 0.109)";
     assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
     let met = &found.figures["head_to_head"];
@@ -58,15 +59,15 @@ fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
         (Trust::Caution, "the difference may be chance (sign test p = 0.109)")
     );
     let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
-    assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
-    assert!(clear.says.starts_with("one beats zero in 12 of 12 samples: 100.0 %"), "{}", clear.says);
+    assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was not compared with gold"));
+    assert!(clear.says.starts_with("one beats zero in 12 of 12 samples (100.0%"), "{}", clear.says);
 }
 
 #[test]
 fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_scores() {
     // One lucky sample outweighs two others in the mean.
     let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
-    assert!(found.says.starts_with("No clear winner: one beats zero in 2 of 3 samples: 66.7 %"), "{}", found.says);
+    assert!(found.says.starts_with("No clear winner: one beats zero in 2 of 3 samples (66.7%"), "{}", found.says);
     let met = &found.figures["head_to_head"];
     assert_eq!((&met["first"], &met["winner"]), (&json!("one"), &Value::Null));
     let means: Vec<f64> = met["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
@@ -77,12 +78,12 @@ fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_s
 fn equal_scores_agree_with_nothing_and_name_nobody() {
     let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
     let because = "No agreement with gold: the candidates of each sample have equal scores";
-    let level = "All 3 candidates are level, by scores that cannot be trusted";
+    let level = "All 3 candidates tie, by untrusted scores";
     assert_eq!((found.says.as_str(), agreement(&found)), (level, because));
     assert_eq!(found.trust, Trust::Unreliable);
-    assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
+    assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates tie");
     let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
-    assert_eq!(top.says, "Best of 4 by mean score: one, three and 1 more are level");
+    assert_eq!(top.says, "Best of 4 by mean score: one, three and 1 more tie");
 }
 
 #[test]
@@ -100,9 +101,9 @@ fn a_judge_that_names_the_first_is_not_believed_though_no_pair_was_turned() {
     assert_eq!(found.trust, Trust::Unreliable);
     assert_eq!(
         found.because,
-        "no pair was seen in both orders, and the text shown first wins 100.0 %; it was held against no gold"
+        "no pair was judged in both orders, and the first text wins 100.0%; it was not compared with gold"
     );
-    assert_eq!(case(Some(0.5)).conclusion().because, "it was held against no gold");
+    assert_eq!(case(Some(0.5)).conclusion().because, "it was not compared with gold");
 }
 
 #[test]
@@ -112,11 +113,11 @@ fn who_is_in_the_easy_samples_alone_is_not_the_best() {
     let scores: Vec<Vec<Option<f64>>> = (0..30).map(|k| of(k).to_vec()).collect();
     let found = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() }.conclusion();
     assert!(
-        found.says.starts_with("No clear winner of 3: first by mean score is one, before zero, which it beats in"),
+        found.says.starts_with("No clear winner of 3: one has the highest mean score and beats zero in"),
         "{}",
         found.says
     );
-    let because = "24.4 % of what was to be scored has no score; sample by sample the next one wins";
+    let because = "24.4% of the results have no score; the second wins in more samples";
     assert_eq!(found.because, because);
 }
 
@@ -132,7 +133,7 @@ fn what_dropped_out_is_told_and_keeps_agreement_from_being_reliable() {
     };
     assert_eq!(with_scores_of(28).trust, Trust::Reliable);
     let half = with_scores_of(15);
-    let because = "50.0 % of what was to be scored has no score";
+    let because = "50.0% of the results have no score";
     assert_eq!((half.trust, half.because.as_str()), (Trust::Caution, because));
 }
 
@@ -140,19 +141,19 @@ fn what_dropped_out_is_told_and_keeps_agreement_from_being_reliable() {
 fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
     let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 12], None, None, false);
     assert!(
-        found.says.starts_with("Best of 3 by mean score: one, before two, which it beats in 12 of 12 samples: 100.0 %"),
+        found.says.starts_with("Best of 3: one has the highest mean score and beats two in 12 of 12 samples (100.0%"),
         "{}",
         found.says
     );
     let few = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
     assert!(
-        few.says.starts_with("No clear winner of 3: first by mean score is one, before two, which it beats in 3 of 3"),
+        few.says.starts_with("No clear winner of 3: one has the highest mean score and beats two in 3 of 3"),
         "{}",
         few.says
     );
     let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
     assert!(
-        level.says.starts_with("one and zero are level: each wins 0 of 2 samples and ties in 2: 50.0 %"),
+        level.says.starts_with("one and zero tie: each wins 0 of 2 samples and ties in 2 (50.0%"),
         "{}",
         level.says
     );
@@ -164,10 +165,10 @@ fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
     let rows = [&[0.4, 0.6][..]; 20];
     let right = conclusion(&rows, Some("one"), Some((0.1, 20)), false);
     assert_eq!(right.trust, Trust::Reliable, "{right:?}");
-    let says = "one beats zero in 20 of 20 samples: 100.0 % [83.2, 100.0], sign test p < 0.001; by the labels of all \
-                samples one wins 100.0 % [83.2, 100.0]";
+    let says = "one beats zero in 20 of 20 samples (100.0% [83.2, 100.0], sign test p < 0.001); by the human labels of \
+                all samples, one wins 100.0% [83.2, 100.0]";
     assert_eq!(right.says, says);
-    let labels = "The judge is right on 20 of your 20 labels: 100.0 % [83.2, 100.0]; chance is 50\u{a0}%";
+    let labels = "The judge is right on 20 of your 20 labels: 100.0% [83.2, 100.0]; chance is 50%";
     assert_eq!(agreement(&right), labels);
     assert_eq!(
         conclusion(&rows, Some("one"), Some((0.8, 20)), false).trust,
@@ -180,15 +181,12 @@ fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
 #[test]
 fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
     let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("one"), Some((0.1, 9)), false);
-    assert_eq!(
-        (few.trust, few.because.as_str()),
-        (Trust::Caution, "it was held against preferences in only 9 samples")
-    );
+    assert_eq!((few.trust, few.because.as_str()), (Trust::Caution, "compared with preferences on only 9 samples"));
     // Few and against them is against them.
     assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("zero"), None, false).trust, Trust::Unreliable);
     // Fewer than six cannot be clear of chance, even with all of them right.
     let two = conclusion(&[&[0.4, 0.6][..]; 2], Some("one"), None, false);
-    assert!(two.because.starts_with("2 are too few labels to tell whether the judge is right"), "{}", two.because);
+    assert!(two.because.starts_with("2 labels are too few to tell whether the judge is right"), "{}", two.because);
     assert_eq!(two.trust, Trust::Caution);
 }
 
@@ -200,14 +198,14 @@ fn preferences_among_several_are_held_against_guessing_too() {
     let guessed = conclusion(&rows, Some("zero"), None, false);
     assert_eq!(
         (guessed.trust, guessed.because.as_str()),
-        (Trust::Unreliable, "guessing would do as well: the interval contains 33.3 %")
+        (Trust::Unreliable, "no better than chance: the interval includes 33.3%")
     );
-    let labels = "The judge is right on 4 of your 12 labels: 33.3 % [9.9, 65.1]; chance is 33.3\u{a0}%";
+    let labels = "The judge is right on 4 of your 12 labels: 33.3% [9.9, 65.1]; chance is 33.3%";
     assert_eq!(agreement(&guessed), labels);
-    // Right in 8 of 12: above a third, but the interval reaches down to what is weak among three.
+    // Right in 8 of 12: above a third, but the interval starts at what is weak among three.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
     let found = conclusion(&rows, Some("zero"), None, false);
-    let because = "the agreement may be weak: the interval reaches down to 34.9\u{a0}%, and below 46.7\u{a0}% is weak";
+    let because = "the agreement may be weak: the interval starts at 34.9%, and below 46.7% is weak";
     assert_eq!((found.trust, found.because.as_str()), (Trust::Caution, because));
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k == 11))).collect();
     assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Reliable);
@@ -218,7 +216,7 @@ fn preferences_among_several_are_held_against_guessing_too() {
         (Trust::Unreliable, level.figures["chance"].as_f64())
     );
     // Never right.
-    assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it is against the preferences");
+    assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it disagrees with the preferences");
     assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Caution, "too few to tell");
 }
 
@@ -228,15 +226,16 @@ fn gold_is_told_beside_who_won_and_chance_is_called_chance() {
     let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
     let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
     let found = conclusion(&rows, None, None, true);
-    let first = "Best of 3 by mean score: two, before one, which it beats in 12 of 12 samples: 100.0 % [73.5, 100.0], sign \
-                 test p < 0.001; by the labels of all samples two wins 100.0 % [73.5, 100.0]";
+    let first = "Best of 3: two has the highest mean score and beats one in 12 of 12 samples (100.0% [73.5, 100.0], \
+                 sign \
+                 test p < 0.001); by the human labels of all samples, two wins 100.0% [73.5, 100.0]";
     assert_eq!(found.says, first);
     assert!(agreement(&found).starts_with("Agrees with gold: Spearman 1.000"), "{found:?}");
     assert_eq!(found.trust, Trust::Reliable);
     let one = conclusion(&rows[..1], None, None, true);
     let chance = "No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)";
     assert!(agreement(&one).starts_with(chance), "{one:?}");
-    assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval contains 0, which is chance"));
+    assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval includes 0 (chance)"));
 }
 
 #[test]
@@ -274,13 +273,13 @@ fn a_low_mass_is_told_whatever_else_speaks_against_a_verdict() {
         let found = case.conclusion();
         (found.trust, found.because)
     };
-    let low_in = |share: &str| format!("in {share} % of answers the model hardly considers the labels");
+    let low_in = |share: &str| format!("{share}% of the answers have low label mass");
     let (trust, why) = because(&scores, false, low(3));
-    assert_eq!((trust, why), (Trust::Caution, format!("{}; it was held against no gold", low_in("30.0"))));
+    assert_eq!((trust, why), (Trust::Caution, format!("{}; it was not compared with gold", low_in("30.0"))));
     let (trust, why) = because(&reversed, true, low(3));
-    assert_eq!((trust, why), (Trust::Unreliable, format!("{}, and it orders texts against gold", low_in("30.0"))));
+    assert_eq!((trust, why), (Trust::Unreliable, format!("{}, and it ranks texts opposite to gold", low_in("30.0"))));
     assert_eq!(because(&scores, true, low(6)), (Trust::Caution, low_in("60.0")));
-    assert_eq!(because(&scores, false, low(1)).1, "it was held against no gold", "few are none");
+    assert_eq!(because(&scores, false, low(1)).1, "it was not compared with gold", "few are none");
 }
 
 #[test]
@@ -300,7 +299,11 @@ fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
     let level = named("level", conclusion(&[&[0.5, 0.5][..]; 6], None, None, true));
     let found = best_agreement(Some("q"), vec![level.clone(), good()], &[]).expect("two");
     assert_eq!((found.about.as_deref(), found.trust), (Some("q"), Trust::Reliable));
-    assert!(found.says.starts_with("By good: Best of 3 by mean score: two, before one, which"), "{}", found.says);
+    assert!(
+        found.says.starts_with("By good: Best of 3: two has the highest mean score and beats one"),
+        "{}",
+        found.says
+    );
     let best = agreement(&found);
     assert!(best.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"), "{best}");
     assert!(best.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{best}");
@@ -358,11 +361,11 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
     let found = systems(|_| ["gpt", "local"].map(str::to_owned), &thirty());
     assert_eq!(
         found.says,
-        "gpt beats local in 24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001; corrected by 12 labels (1 tie, \
-         half a win) gpt wins 68.2 % [39.4, 89.4], which leaves it open"
+        "gpt beats local in 24 of 30 samples (80.0% [61.4, 92.3], sign test p = 0.001); corrected with 12 human \
+         labels (1 tie, \
+         half a win), gpt wins 68.2% [39.4, 89.4], which is inconclusive"
     );
-    let labels =
-        "The judge is right on 10 of your 11 labels (1 tie left out): 90.9 % [58.7, 99.8]; chance is 50\u{a0}%";
+    let labels = "The judge is right on 10 of your 11 labels (1 tie left out): 90.9% [58.7, 99.8]; chance is 50%";
     assert_eq!(agreement(&found), labels);
     let met = &found.figures["head_to_head"];
     assert_eq!((&met["winner"], &met["wins"], &met["losses"]), (&json!("gpt"), &json!(24), &json!(6)));
@@ -381,19 +384,19 @@ fn labels_decide_against_a_judge_and_where_it_decides_nothing() {
     let found = systems(names, &against);
     assert_eq!(
         found.says,
-        "local beats gpt: corrected by 30 labels local wins 100.0 % [88.4, 100.0]; by the judge, whose scores cannot be \
-         trusted, it wins 12 of 60 samples: 20.0 % [10.8, 32.3], sign test p < 0.001"
+        "local beats gpt: corrected with 30 human labels, local wins 100.0% [88.4, 100.0]; by the judge, whose scores \
+         are not trusted, it wins 12 of 60 samples (20.0% [10.8, 32.3], sign test p < 0.001)"
     );
     let met = &found.figures["head_to_head"];
     assert_eq!((found.trust, &met["winner"], &met["wins"]), (Trust::Unreliable, &json!("local"), &json!(12)));
     // Sixteen of thirty are no clear winner by themselves.
     let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &close);
-    assert!(found.says.starts_with("gpt beats local in 31 of 60 samples: 51.7 %"), "{}", found.says);
+    assert!(found.says.starts_with("gpt beats local in 31 of 60 samples (51.7%"), "{}", found.says);
     // A judge that sees no difference over all samples.
     let level: Vec<_> = (0..60).map(|k| (k % 2 == 0, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &level);
-    let start = "gpt beats local: corrected by 15 labels gpt wins";
+    let start = "gpt beats local: corrected with 15 human labels, gpt wins";
     assert!(found.says.starts_with(start) && found.says.contains("by the judge it wins 30 of 60"), "{}", found.says);
 }
 
@@ -409,8 +412,12 @@ fn ties_among_labels_are_counted_where_they_count_and_where_they_do_not() {
         })
         .collect();
     let found = systems(|_| ["gpt", "local"].map(str::to_owned), &said);
-    assert!(found.says.contains("; corrected by 12 labels (3 ties, each half a win) gpt wins"), "{}", found.says);
-    assert!(agreement(&found).starts_with("The judge is right on 3 of your 9 labels (3 ties left out): 33.3 %"));
+    assert!(
+        found.says.contains("; corrected with 12 human labels (3 ties, each half a win), gpt wins"),
+        "{}",
+        found.says
+    );
+    assert!(agreement(&found).starts_with("The judge is right on 3 of your 9 labels (3 ties left out): 33.3%"));
     assert_eq!((&found.figures["ties_left_out"], &found.figures["samples"]), (&json!(3), &json!(9)));
     assert_eq!(found.figures["head_to_head"]["label_ties"], json!(3));
 }
@@ -421,7 +428,7 @@ fn the_first_line_says_that_scores_are_debiased() {
     let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
     let case = ConclusionCase { samples: &samples, scores: &scores, debiased: true, ..ConclusionCase::default() };
     let says = case.conclusion().says;
-    assert!(says.starts_with("one beats zero in 12 of 12 samples (debiased): 100.0 %"), "{says}");
+    assert!(says.starts_with("one beats zero in 12 of 12 samples (debiased, 100.0%"), "{says}");
 }
 
 /// Systems of which the judge prefers `gpt` in so many of 40 samples and people in so many of 20, from the first on or
@@ -469,7 +476,7 @@ fn sentence_and_figures_name_the_same_winner_and_no_clear_share_stands_beside_no
                     };
                     named += 1;
                     assert_eq!(met["first"], json!(winner));
-                    let [beats, best] = [format!("{winner} beats "), format!("Best of 3 by mean score: {winner}, ")];
+                    let [beats, best] = [format!("{winner} beats "), format!("Best of 3: {winner} has ")];
                     assert!(says.starts_with(&beats) || says.starts_with(&best), "{says}");
                     assert!(!is_decided || at("low").is_some_and(|low| low > 0.5), "{says} {met}");
                     by_labels += usize::from(says.contains("; by the judge"));
@@ -487,12 +494,12 @@ fn ids_that_are_positions_or_of_single_texts_name_no_winner_and_say_why() {
     {
         let said: Vec<_> = (0..12).map(|k| (k < 11, Some(prefer(a)))).collect();
         let found = systems(|_| [a, b].map(str::to_owned), &said);
-        assert_eq!(found.says, format!("No winner is named: the ids {a} and {b} are positions, not systems"));
+        assert_eq!(found.says, format!("No winner: the ids {a} and {b} are positions, not systems"));
         assert!(agreement(&found).starts_with("The judge is right on 11 of your 12 labels"), "{found:?}");
         assert_eq!(found.figures["head_to_head"], Value::Null);
     }
     let own = systems(|k| ["x", "y"].map(|id| format!("{id}{k}")), &[(true, None), (true, None)]);
-    assert_eq!(own.says, "No winner is named: no two candidate ids recur from sample to sample");
+    assert_eq!(own.says, "No winner: no two candidate ids occur in several samples");
     for [a, b] in [["gpt-4", "gpt-5"], ["M1", "M2"], ["model_a", "model_b"], ["x", "y"], ["good", "ok"]] {
         let said: Vec<_> = (0..12).map(|_| (true, None)).collect();
         let found = systems(|_| [a, b].map(str::to_owned), &said);

@@ -95,14 +95,14 @@ impl HeadToHead {
         })
     }
 
-    /// `24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001`.
+    /// `24 of 30 samples (80.0% [61.4, 92.3], sign test p = 0.001)`.
     fn text(&self, debiased: bool) -> String {
         let Self { wins, ties, losses, share, interval, p, .. } = self;
         let tied = if *ties == 0 { String::new() } else { format!(" and ties in {ties}") };
         let samples = counted(wins + ties + losses, "sample");
-        let debiased = if debiased { " (debiased)" } else { "" };
+        let debiased = if debiased { "debiased, " } else { "" };
         let interval = percents(*interval, CONFIDENCE);
-        format!("{wins} of {samples}{tied}{debiased}: {}{interval}, {}", percent(*share), p_text(*p))
+        format!("{wins} of {samples}{tied} ({debiased}{}{interval}, {})", percent(*share), p_text(*p))
     }
 
     /// On which side of one half the corrected share lies: 1, −1, or 0 where its interval contains it or there is none.
@@ -114,19 +114,19 @@ impl HeadToHead {
         }
     }
 
-    /// `corrected by 12 labels (3 ties, each half a win) gpt wins 74.1 % [52.0, 96.2]`; nothing without labels.
+    /// `corrected with 12 human labels (3 ties, each half a win), gpt wins 74.1% [52.0, 96.2]`; nothing without labels.
     fn corrected_text(&self, first: &str) -> Option<String> {
         let CorrectedShare { share, interval, labels, unlabelled, .. } = self.corrected?;
         let by = match unlabelled {
-            0 => "by the labels of all samples".to_owned(),
-            _ => format!("corrected by {}", counted(labels, "label")),
+            0 => "by the human labels of all samples".to_owned(),
+            _ => format!("corrected with {}", counted(labels, "human label")),
         };
         let ties = match self.label_ties {
             0 => "",
             1 => " (1 tie, half a win)",
             ties => &format!(" ({ties} ties, each half a win)"),
         };
-        Some(format!("{by}{ties} {first} wins {}{}", percent(share), percents(Some(interval), CONFIDENCE)))
+        Some(format!("{by}{ties}, {first} wins {}{}", percent(share), percents(Some(interval), CONFIDENCE)))
     }
 }
 
@@ -175,30 +175,32 @@ impl Ranking<'_> {
         let by_scores = match (systems.len(), naming) {
             (2, Naming::ByLabels) => {
                 let corrected = corrected.unwrap_or_default();
-                let untrusted = if *trusted { "" } else { ", whose scores cannot be trusted," };
+                let untrusted = if *trusted { "" } else { ", whose scores are not trusted," };
                 return format!("{first} beats {second}: {corrected}; by the {judge}{untrusted} it wins {counts}");
             }
             (2, Naming::ByScores) => format!("{first} beats {second} in {counts}"),
-            (2, Naming::Unnamed) if self.is_tie() => format!("{first} and {second} are level: each wins {counts}"),
+            (2, Naming::Unnamed) if self.is_tie() => format!("{first} and {second} tie: each wins {counts}"),
             (2, Naming::Unnamed) if *trusted => format!("No clear winner: {first} beats {second} in {counts}"),
             (2, Naming::Unnamed) => {
-                format!("No winner: scores that cannot be trusted put {first} before {second} in {counts}")
+                format!("No winner: untrusted scores prefer {first} to {second} in {counts}")
             }
             // The samples of one pair say nothing of systems that are level by mean score.
             _ if self.is_tie() => return self.level_text(),
             (all, naming) => {
-                let beats = format!("before {second}, which it beats in {counts}");
+                let beats = format!("beats {second} in {counts}");
                 match naming {
-                    Naming::ByScores => format!("Best of {all} by mean score: {first}, {beats}"),
-                    _ if *trusted => format!("No clear winner of {all}: first by mean score is {first}, {beats}"),
-                    _ => format!("None of {all} is the best: scores that cannot be trusted put {first} first, {beats}"),
+                    Naming::ByScores => format!("Best of {all}: {first} has the highest mean score and {beats}"),
+                    _ if *trusted => {
+                        format!("No clear winner of {all}: {first} has the highest mean score and {beats}")
+                    }
+                    _ => format!("No winner of {all}: by untrusted scores {first} is first and {beats}"),
                 }
             }
         };
         let Some(corrected) = corrected else { return by_scores };
         let so = match (met.corrected_side(), naming) {
-            (0, _) => ", which leaves it open",
-            (_, Naming::Unnamed) => ", which decides between these two alone",
+            (0, _) => ", which is inconclusive",
+            (_, Naming::Unnamed) => ", which decides only between these two",
             _ => "",
         };
         format!("{by_scores}; {corrected}{so}")
@@ -210,11 +212,11 @@ impl Ranking<'_> {
         let all = self.systems.len();
         let level = self.systems.iter().filter(|(_, other)| *other == mean).count();
         let says = match level {
-            _ if level == all => format!("All {all} candidates are level"),
-            2 => format!("Best of {all} by mean score: {first} and {second} are level"),
-            _ => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
+            _ if level == all => format!("All {all} candidates tie"),
+            2 => format!("Best of {all} by mean score: {first} and {second} tie"),
+            _ => format!("Best of {all} by mean score: {first}, {second} and {} more tie", level - 2),
         };
-        let untrusted = if self.trusted { "" } else { ", by scores that cannot be trusted" };
+        let untrusted = if self.trusted { "" } else { ", by untrusted scores" };
         let by_labels = self.by_labels.as_ref().map(|labels| format!("; {labels}")).unwrap_or_default();
         format!("{says}{untrusted}{by_labels}")
     }
@@ -223,11 +225,11 @@ impl Ranking<'_> {
     fn doubt(&self) -> Doubt {
         let is_significant = self.met.p.is_some_and(|p| p < SIGNIFICANT);
         Doubt::Caution(match self.naming() {
-            Naming::ByLabels => "the labels decide it, not the scores".to_owned(),
-            _ if self.is_tie() => "they are level".to_owned(),
+            Naming::ByLabels => "decided by human labels, not by scores".to_owned(),
+            _ if self.is_tie() => "they tie".to_owned(),
             _ if !is_significant => format!("the difference may be chance ({})", p_text(self.met.p)),
             // In systems that are not in every sample, means are over different samples.
-            _ if self.met.wins < self.met.losses => "sample by sample the next one wins".to_owned(),
+            _ if self.met.wins < self.met.losses => "the second wins in more samples".to_owned(),
             _ => format!("it was {NO_GOLD}"),
         })
     }
@@ -255,10 +257,10 @@ impl ConclusionCase<'_> {
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         self.put_most_met_second(&mut systems);
         let [first, second, ..] = systems[..] else {
-            return Some(unnamed("no two candidate ids recur from sample to sample"));
+            return Some(unnamed("no two candidate ids occur in several samples"));
         };
         let Some(met) = HeadToHead::of(self, first.0, second.0) else {
-            return Some(unnamed(&format!("{} and {} are in no sample together", first.0, second.0)));
+            return Some(unnamed(&format!("{} and {} share no sample", first.0, second.0)));
         };
         // Of two the labels decide where they can, else the samples, as the sign test counts them; of more, the mean over
         // all that they met.
@@ -302,7 +304,7 @@ impl ConclusionCase<'_> {
 /// Why no winner is named.
 fn unnamed(why: &str) -> Finding {
     let doubt = Doubt::Caution(format!("the scores were {NO_GOLD}"));
-    Finding::new(format!("No winner is named: {why}"), json!({}), doubt)
+    Finding::new(format!("No winner: {why}"), json!({}), doubt)
 }
 
 /// `1, 2 and 3`; of many the first.

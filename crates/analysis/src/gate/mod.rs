@@ -102,7 +102,7 @@ pub struct GatedScores {
     pub means: Option<[f64; 2]>,
     /// How much better the run is on average, on the scale of the scores; below 0 where it is worse.
     pub difference: Option<f64>,
-    /// Its 95 % interval over items; absent where items do not say how they differ.
+    /// Its 95% interval over items; absent where items do not say how they differ.
     pub interval: Option<Interval>,
     /// Why it is undecided: no interval, or too few items changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -305,7 +305,8 @@ fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> 
         let items = counted(different, "item");
         let p = sign_test(different, 0).unwrap_or(1.0);
         let why = format!(
-            "only {items} changed, for which a sign test has p {p:.3} at best: it can decide from {FEWEST_DIFFERENT} items"
+            "only {items} changed, for which a sign test has p {p:.3} at best: it can decide from {FEWEST_DIFFERENT} \
+             items"
         );
         return (GateOutcome::Undecided, Some(why));
     }

@@ -14,14 +14,19 @@ use crate::trust::Promise;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MetaParams {
-    /// Scores: a run's folder, or a table (JSON lines, CSV, TSV or Parquet); once for each
+    /// Scores: a run folder or a table; repeatable
+    ///
+    /// A table is JSON lines, CSV, TSV or Parquet.
     #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
-    /// Gold: samples, or a table of scores (whatever has a column `item`). Without it, the samples that the first run
-    /// kept
+    /// Gold: samples, or a table of scores
+    ///
+    /// A table of scores has a column `item`. Omitted, gold comes from the samples that the first run kept.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub gold: Option<PathBuf>,
-    /// What people said when `probity label` asked them: besides gold, of what gold says nothing; once for each file
+    /// Human labels from `probity label`; repeatable
+    ///
+    /// They supplement gold where it has no value.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub labels: Vec<PathBuf>,
     /// How samples that are gold are read.
@@ -33,34 +38,44 @@ pub struct MetaParams {
     /// Only these gold attributes, separated by commas
     #[schemars(extend("form" = "NAMES", "signed" = "attributes"))]
     pub attribute: Vec<String>,
-    /// Print every table: other levels, pairs, what was compared, what labels promise
+    /// Print every table
+    ///
+    /// Adds other levels, pairs, the scores compared, and the guarantees from labels.
     #[schemars(extend("scores" = false))]
     pub details: bool,
-    /// Also average each metric's figures over the attributes
+    /// Also average figures over the attributes
     pub average: bool,
-    /// Test the difference between two metrics: Williams' test, t over contexts, randomisation; once for each pair
+    /// Test the difference of two metrics; repeatable
+    ///
+    /// The tests are Williams' test, t over contexts, and randomisation.
     #[schemars(extend("form" = "A,B"))]
     pub compare: Vec<String>,
-    /// Swaps that a randomisation test draws where it cannot go through all (more than 4,096)
+    /// Random swaps of a randomisation test
+    ///
+    /// Used if there are more than 4,096 possible swaps; else the test is exact.
     #[schemars(range(min = 1, max = 1_000_000), extend("form" = "N"))]
     #[default(1000)]
     pub rounds: u32,
-    /// How often an interval holds what it is of
+    /// Confidence level of intervals
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.95)]
     pub confidence: f64,
-    /// Of pairs that are left to the judge, people are to see this share otherwise at most
+    /// Limit for disagreement with people, as a share
+    ///
+    /// It applies to the pairs that are left to the judge.
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.2)]
     pub alpha: f64,
-    /// How often labels may mislead about that
+    /// Probability that labels mislead about --alpha
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.1)]
     pub delta: f64,
-    /// Seed of what is drawn: swaps, pairs of items, halves of the labels
+    /// Random seed
+    ///
+    /// For swaps, pairs of items, and halves of the labels.
     #[schemars(extend("form" = "N"))]
     pub seed: u64,
 }

@@ -9,7 +9,7 @@ use super::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
 use crate::cells;
 use crate::figures::{estimate, lower_is_better, number, p_value};
 use crate::table::{Cell, Table};
-use crate::trust::{Trusted, trust_tables};
+use crate::trust::trust_tables;
 
 /// So many metrics of an attribute, the best, stand in the first table.
 const SHOWN_METRICS: usize = 5;
@@ -17,7 +17,7 @@ const SHOWN_METRICS: usize = 5;
 /// So many differences between metrics stand in their table without `--details`.
 const SHOWN_DIFFERENCES: usize = 10;
 
-/// All tables, those that have rows; without `details` the terminal has the first, and what was asked for.
+/// All tables that have rows. `details`: whether differences between metrics are all in one table.
 pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: bool, keeps_rows: bool) -> Vec<Table> {
     let mut tables = vec![
         best(evaluation),
@@ -31,12 +31,14 @@ pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: 
     tables.extend(comparisons(evaluation, resampling, details));
     tables.push(counts(evaluation));
     tables[1].note(
-        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, by what \
+        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, by \
+         what \
          gives the interval.",
     );
     tables[2].note(
         "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
-         how many are left out. n: systems. p is of Pearson by what gives the interval; of ranks, which have none, it is \
+         how many are left out. n: systems. p is of Pearson by what gives the interval; of ranks, which have none, it \
+         is \
          over systems, and does not know over how few contexts their means are: over few systems Spearman's, by \
          Student's t, says too much (0.000 of four in one order), and Kendall's is exact.",
     );
@@ -50,13 +52,9 @@ pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: 
     // Before what was compared; of these one may have no more to say than why there is no promise.
     let last = tables.len().saturating_sub(1);
     for table in &mut tables {
-        table.is_detail = !details && !SHOWN.contains(&table.title.as_str());
+        table.is_main = SHOWN.contains(&table.title.as_str());
     }
-    let mut trust = trust_tables(&evaluation.trust, keeps_rows);
-    // Where people have seen everything, nothing is left to a metric.
-    let shown = usize::from(evaluation.trust.iter().any(Trusted::is_open));
-    trust.iter_mut().skip(shown).for_each(|table| table.is_detail = !details);
-    tables.splice(last..last, trust);
+    tables.splice(last..last, trust_tables(&evaluation.trust, keeps_rows));
     // Behind whatever stands first: where no sample has several candidates there is no table per context.
     if let Some(first) = tables.first_mut()
         && !evaluation.lower_is_better.is_empty()
@@ -144,7 +142,7 @@ fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<Str
         kinds.push(format!("of {} by Clopper and Pearson", verdicts.join(" and ")));
     }
     let share = 100.0 * resampling.confidence;
-    (!kinds.is_empty()).then(|| format!("In brackets: {share} % intervals over whole contexts, {}.", kinds.join("; ")))
+    (!kinds.is_empty()).then(|| format!("In brackets: {share}% intervals over whole contexts, {}.", kinds.join("; ")))
 }
 
 /// A figure, its interval, its p.
@@ -284,7 +282,8 @@ fn preferences(evaluation: &Evaluation) -> Table {
         ]);
     }
     table.note(
-        "Accuracy: the preferred candidate has the best score; a best score that k candidates share counts 1/k. Guessing \
+        "Accuracy: the preferred candidate has the best score; a best score that k candidates share counts 1/k. \
+         Guessing \
          has 1/k among k candidates. κ and V count ties as choices.",
     );
     if evaluation.preferences.iter().any(|one| evaluation.labelled_since(one).is_some()) {

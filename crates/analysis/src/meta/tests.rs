@@ -78,7 +78,7 @@ fn the_footnote_names_the_kinds_of_intervals_that_are_there() {
         let rows: Vec<String> = (0..4).map(|item| format!("{item},a,1\n{item},b,2\n")).collect();
         format!("item,candidate,{column}\n{}", rows.concat())
     };
-    let expected = "In brackets: 95 % intervals over whole contexts, of means of coefficients that are ±1 or 0 in \
+    let expected = "In brackets: 95% intervals over whole contexts, of means of coefficients that are ±1 or 0 in \
                     each context (or, but for a few, at one end) by Clopper and Pearson.";
     assert_eq!(note(&compared(&pairs("m"), &pairs("human"))).as_deref(), Some(expected));
     let both = note(&judged(&json!({}))).expect("intervals");

@@ -139,11 +139,6 @@ pub(crate) struct HandedBack {
 }
 
 impl Trusted {
-    /// Whether there are items without a label, which could be left to the metric.
-    pub(crate) fn is_open(&self) -> bool {
-        self.pairs.unlabelled > 0
-    }
-
     /// What it is of: the metric, and the attribute where there is one.
     pub(crate) fn about(&self) -> String {
         self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))

@@ -45,7 +45,7 @@ fn too_few_items(pairs: &TrustedPairs) -> Option<String> {
     let left = pairs.unlabelled;
     let most = pairs.labels_still_needed.filter(|most| *most > left)?;
     if left == 0 {
-        return Some("all items are labelled, so more samples are needed".to_owned());
+        return Some("all items are labelled: add samples".to_owned());
     }
     let are = if left == 1 { "1 item is".to_owned() } else { format!("{} items are", thousands(left)) };
     let if_so = match pairs.selection {
@@ -53,7 +53,7 @@ fn too_few_items(pairs: &TrustedPairs) -> Option<String> {
         _ => "",
     };
     Some(format!(
-        "{} are needed{if_so}, one of each item, and {are} left without one: more samples are needed",
+        "{} are needed{if_so}, one of each item, and {are} left unlabelled: add samples",
         counted(most, "more label"),
     ))
 }
@@ -69,10 +69,10 @@ fn where_to_label(kept: bool) -> &'static str {
 
 fn left_to_it(found: &[Trusted], kept: bool) -> Table {
     let columns = [
-        "metric", "attribute", "labels", "right alone", "left to it", "from a difference of", "right on these",
+        "metric", "attribute", "labels", "right", "need no human", "from a difference of", "right on these",
         "wrong at most", "labels still needed",
     ];
-    let mut table = Table::new("Which pairs can be left to it", columns);
+    let mut table = Table::new("Which pairs need no human", columns);
     for one in found.iter().filter(|one| one.pairs.labelled > 0) {
         let pairs = &one.pairs;
         let about = heads(one).join(", ");
@@ -106,40 +106,40 @@ fn left_to_it(found: &[Trusted], kept: bool) -> Table {
         return table;
     }
     table.note(
-        "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
-         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these.",
+        "People disagree on at most a share α of the pairs whose scores differ by so much, except with probability δ \
+         over the labels drawn (Jung et al. 2024); labels: items of which one pair was drawn; right: share of these \
+         on which the scores agree with people.",
     );
     if found.iter().any(|one| matches!(one.pairs.selection, Promised::Broken(_)) && one.pairs.unlabelled > 0) {
         table.note(
-            "Labels still needed: of pairs of the surer half, which come first among those to label. The smaller number is \
-             enough if all agree, the larger if as many disagree as until now; a label of a less sure pair may change \
-             nothing.",
+            "Labels still needed: on pairs of the surer half, which come first among the pairs to label. The smaller \
+             number is enough if all agree, the larger if as many disagree as before.",
         );
     }
     if found.iter().any(|one| matches!(one.pairs.selection, Promised::Kept(_))) {
         table.note(
-            "δ is over all labels that might have been drawn. Of a judge that is too weak for α chance alone has anything \
-             left to it, and where it has, people disagree with more than α in up to half of the cases (docs/promises.md).",
+            "δ is over all labels that might have been drawn. For a judge that is too weak for α, only chance selects \
+             pairs, and then people disagree with more than α in up to half of the cases (docs/promises.md).",
         );
     }
     table.note(
-        "δ is of one look at labels whose number was fixed beforehand: who asks for more until something is trusted is \
-         misled more often (docs/promises.md).",
+        "Valid only if you chose the number of labels before looking; adding labels until a promise holds misleads \
+         more \
+         often (docs/promises.md).",
     );
     table.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
-        format!("Nobody has seen the pairs that are not left to it: {}.", where_to_label(kept))
+        format!("The other pairs need a human: {}.", where_to_label(kept))
     } else if found.iter().any(|one| one.pairs.unlabelled > 0) {
-        "All pairs that nobody has seen can be left to it.".to_owned()
+        "All unlabelled pairs need no human.".to_owned()
     } else {
-        "No pair is left that nobody has seen, so there is nothing to label; judge samples without gold beside these."
-            .to_owned()
+        "All pairs are labelled. Add samples without gold to judge more.".to_owned()
     });
     table
 }
 
 fn reaches(found: &[Trusted]) -> Table {
-    let columns = ["metric", "attribute", "items", "people's score is about", "within"];
-    let mut table = Table::new("How far people's scores lie from it", columns);
+    let columns = ["metric", "attribute", "items", "human score is about", "within"];
+    let mut table = Table::new("Distance of human scores from these scores", columns);
     for one in found {
         match &one.scores {
             Some(Promised::Kept(found)) => {
@@ -156,8 +156,8 @@ fn reaches(found: &[Trusted]) -> Table {
         return table;
     }
     table.note(
-        "By split conformal prediction: the line is of a fifth of the items with labels, the reach of the others; it is \
-         of a text of a new item.",
+        "Split conformal prediction: the line is fitted on a fifth of the labelled items, the distance measured on the \
+         others. It holds for a text of a new item.",
     );
     table
 }
@@ -167,10 +167,10 @@ const SHOWN_SYSTEMS: usize = 3;
 
 fn with_help(found: &[Trusted]) -> Table {
     let columns = [
-        "metric", "attribute", "system", "labels", "without", "labels alone", "with its help", "width", "λ",
-        "labels to tell",
+        "metric", "attribute", "system", "labels", "unlabelled", "labels only", "labels and scores", "width", "λ",
+        "labels to decide",
     ];
-    let mut table = Table::new("Means of systems, from labels and with its help", columns);
+    let mut table = Table::new("Means of systems from human labels and scores", columns);
     for one in found {
         for SystemMean { system, mean, labels_to_tell } in one.systems.iter().take(SHOWN_SYSTEMS).chain(&one.lead) {
             let (alone, interval) = mean.labels_alone;
@@ -190,9 +190,10 @@ fn with_help(found: &[Trusted]) -> Table {
         return Table::default();
     }
     table.note(
-        "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
-         Width: of its interval against that of the labels alone; 1 says that the scores bring nothing. \
-         Labels to tell: of a lead that its interval leaves open, how many would tell it from 0; nothing where all items do not.",
+        "Mean human score over all items, estimated from the labels and the scores of all items (PPI++, Angelopoulos \
+         et \
+         al. 2023). Width: relative to the interval of the labels only; at 1 the scores add nothing. Labels to decide: \
+         how many would separate an undecided lead from 0; empty if all items would not.",
     );
     table
 }
@@ -233,15 +234,10 @@ mod tests {
                 "4 or more",
                 Some("836 more labels are needed if as many disagree as until now"),
             ),
-            (
-                [Some(4), Some(836)],
-                1,
-                "more than are left",
-                Some("1 item is left without one: more samples are needed"),
-            ),
+            ([Some(4), Some(836)], 1, "more than are left", Some("1 item is left unlabelled: add samples")),
             ([Some(4), None], 18, "4 or more", None),
             ([Some(4), Some(4)], 18, "4", None),
-            ([Some(4), Some(26)], 0, "more than are left", Some("all items are labelled, so more samples are needed")),
+            ([Some(4), Some(26)], 0, "more than are left", Some("all items are labelled: add samples")),
         ] {
             let table = disagrees(needed, unlabelled);
             assert_eq!(table.rows[0].last(), Some(&Cell::from(cell)), "{needed:?} {unlabelled}");
@@ -255,7 +251,7 @@ mod tests {
     fn hints_name_a_file_to_label_only_where_one_is_written() {
         let why = NoSelection::TooFew { labels: 9, needed: 11 };
         let note = |unlabelled, kept| left_to_it(&[broken(why, [Some(2), Some(2)], unlabelled)], kept).notes.join("\n");
-        let start = "compare, preference: 9 of the 11 labels that a promise takes even where all agree; ";
+        let start = "compare, preference: at least 11 labelled samples are needed, you have 9; ";
         assert_eq!(
             note(18, true),
             format!(
@@ -266,6 +262,6 @@ mod tests {
         let without = note(18, false);
         assert!(without.contains("with --out FOLDER they are written to FOLDER/to_label.jsonl"), "{without}");
         assert!(note(1, true).contains("2 more labels are needed, one of each item, and 1 item is left"));
-        assert!(note(0, true).ends_with("all items are labelled, so more samples are needed"));
+        assert!(note(0, true).ends_with("all items are labelled: add samples"));
     }
 }

@@ -28,11 +28,11 @@ enum NothingToAsk {
     #[error("no task in {file} is about {asked}")]
     #[diagnostic(help("the tasks are about: {known}"))]
     Attribute { file: String, asked: String, known: String },
-    #[error("--scale is how single texts are scored, and all tasks in {file} are pairs")]
-    #[diagnostic(help("leave --scale out; scores_to_label.jsonl of a run has tasks of single texts"))]
+    #[error("--scale applies to single texts, and all tasks in {file} are pairs")]
+    #[diagnostic(help("omit --scale, or use the scores_to_label.jsonl of a run, which has tasks with single texts"))]
     Pairs { file: String },
     #[error("there is nothing to label")]
-    #[diagnostic(help("samples need two candidates with a text; to have single texts scored, give --scale 1..5"))]
+    #[diagnostic(help("add samples with two candidates that have a text, or rate single texts with --scale 1..5"))]
     NoTask,
 }
 

@@ -21,11 +21,12 @@ const SCALE: RangeInclusive<u32> = 1..=5;
 /// Why labels are not asked for.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum NotAsked {
-    #[error("labels are kept in a file, and not on standard output")]
-    #[diagnostic(help("name one: --out labels.jsonl"))]
+    #[error("labels cannot be written to standard output")]
+    #[diagnostic(help("name a file: --out labels.jsonl"))]
     Stdout,
-    #[error("line {line} of {file} has the score {score}, which is not on the scale {}..{}", scale.start(), scale.end())]
-    #[diagnostic(help("give the scale of the labels that are there with --scale, or another file with --out"))]
+    #[error("line {line} of {file} has the score {score}, which is outside the scale \
+             {}..{}", scale.start(), scale.end())]
+    #[diagnostic(help("set --scale to the scale of the existing labels, or use another file with --out"))]
     OtherScale { file: String, line: usize, score: f64, scale: RangeInclusive<u32> },
 }
 
@@ -41,14 +42,13 @@ impl LabelArgs {
             let count = counted(asked.without_text.len(), "candidate");
             let named = asked.without_text.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
             let more = if asked.without_text.len() > NAMED { ", …" } else { "" };
-            reporter
-                .warn(&format!("{count} without text, about which nobody is asked: {}{more}", visible_line(&named)));
+            reporter.warn(&format!("skipped {count} without text: {}{more}", visible_line(&named)));
         }
         if asked.named > 0 {
             let attributes: Vec<String> = self.attribute.iter().map(|name| visible_line(name)).collect();
             reporter.warn(&format!(
-                "{} about texts as a whole: under {} their labels are counted apart from preferences; leave --attribute \
-                 out to add to those",
+                "{} about overall preference: labels under {} are counted separately from preferences; omit \
+                 --attribute to add to the preferences",
                 match asked.named {
                     1 => "1 task is".to_owned(),
                     several => format!("{several} tasks are"),
@@ -60,9 +60,7 @@ impl LabelArgs {
         let (file, held) = LabelAppender::open(&self.out)?;
         if held.half_line.is_some() {
             let file = visible_line(&held.file);
-            reporter.warn(&format!(
-                "the last line of {file} was written in part; it was cut off, and its task is asked again"
-            ));
+            reporter.warn(&format!("the last line of {file} was incomplete and was removed; its task is shown again"));
         }
         let scale = self.scale.map_or(SCALE, RatingScale::ratings);
         if asked.has_scores {
@@ -70,7 +68,7 @@ impl LabelArgs {
         }
         let session = LabelSession::new(asked.questions, scale, self.annotator.clone(), file, &held);
         let session = Arc::new(session);
-        let interrupt = interrupt::catch_saying(global.progress, "ending; what was answered is kept");
+        let interrupt = interrupt::catch_saying(global.progress, "stopping; labels are saved");
         print(&server.address().map_err(ServeError::Start)?)?;
         self.tell_begin(&reporter, session.counts(), &held);
         let is_ending = || interrupt.check().is_err() || self.until_done && session.counts().left() == 0;
@@ -91,13 +89,13 @@ impl LabelArgs {
 
     fn tell_begin(&self, reporter: &Reporter, counts: LabelCounts, held: &LabelFile) {
         let done = counts.total - counts.left();
-        let before = if done > 0 { format!(", {} of them done before", thousands(done)) } else { String::new() };
+        let before = if done > 0 { format!(", {} of them already done", thousands(done)) } else { String::new() };
         let tasks = counted(counts.total, "task");
-        reporter.say(&format!("{tasks}{before}; open the address in a browser, Ctrl-C ends the command"));
+        reporter.say(&format!("{tasks}{before}; open the address in a browser, press Ctrl-C to stop"));
         let own = held.rows.iter().filter(|(_, row)| row.annotator == self.annotator).count();
         if own > done {
             let others = counted(own - done, "label");
-            reporter.say(&format!("{} has {others} of other tasks, which stay", visible_line(&held.file)));
+            reporter.say(&format!("{} also has {others} of other tasks, which are kept", visible_line(&held.file)));
         }
     }
 
@@ -105,11 +103,11 @@ impl LabelArgs {
         let LabelCounts { total, labelled, skipped, given } = counts;
         let skipped = if skipped > 0 { format!(", {} skipped", thousands(skipped)) } else { String::new() };
         let (given, left) = (counted(given, "label"), thousands(counts.left()));
-        reporter.say(&format!("{given} given, {left} of {} left{skipped}", counted(total, "task")));
+        reporter.say(&format!("{given} added, {left} of {} left{skipped}", counted(total, "task")));
         if labelled > 0 {
             let out = quoted(&self.out.display().to_string());
             reporter
-                .say(&format!("hold scores against them: probity meta --scores RUN --labels {}", visible_line(&out)));
+                .say(&format!("compare scores with them: probity meta --scores RUN --labels {}", visible_line(&out)));
         }
     }
 }

@@ -18,13 +18,17 @@ use crate::terminal::counted;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data and output")]
 pub(super) struct LinesArgs {
-    /// Plain texts in place of samples: candidates, one a line; a file for each system
+    /// Candidates as plain text, one per line; one file per system
+    ///
+    /// They replace --data.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["data", "map", "data_format", "limit"])]
     hypotheses: Vec<PathBuf>,
-    /// References of the lines of --hypotheses; a file for each that a line has
+    /// References for the lines of --hypotheses (several files)
+    ///
+    /// Each file adds one reference to every line.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "hypotheses")]
     references: Vec<PathBuf>,
-    /// The texts that the lines of --hypotheses were made from
+    /// Source texts for the lines of --hypotheses
     #[arg(long, value_name = "FILE", requires = "hypotheses")]
     sources: Option<PathBuf>,
 }
@@ -32,17 +36,17 @@ pub(super) struct LinesArgs {
 /// What is wrong with plain texts.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TextsError {
-    #[error("{option} is missing, and {metric} needs it")]
-    #[diagnostic(help("add {option} FILE, with a line for each line of {}", hypotheses.display()))]
+    #[error("{metric} needs {option}")]
+    #[diagnostic(help("add {option} FILE, with one line for each line of {}", hypotheses.display()))]
     Missing { option: &'static str, metric: String, hypotheses: PathBuf },
     #[error("{} is empty", path.display())]
-    #[diagnostic(help("each line is one candidate"))]
+    #[diagnostic(help("write one candidate per line"))]
     Empty { path: PathBuf },
     #[error("--hypotheses: {wrong}")]
-    #[diagnostic(help("give each file once"))]
+    #[diagnostic(help("name each file once"))]
     Names { wrong: LineError },
-    #[error("the files differ in their number of lines\n{counts}")]
-    #[diagnostic(help("line N of each file belongs to line N of the others; an empty line is an empty text"))]
+    #[error("the files have different numbers of lines\n{counts}")]
+    #[diagnostic(help("line N of each file belongs to line N of the others; write an empty line for an empty text"))]
     Lengths { counts: String },
 }
 
@@ -116,7 +120,7 @@ impl LinesArgs {
 fn lines(path: &Path) -> miette::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in open(path)?.lines() {
-        let place = || format!("line {} of {} could not be read", lines.len() + 1, path.display());
+        let place = || format!("cannot read line {} of {}", lines.len() + 1, path.display());
         let mut line = line.map_err(|error| FileError::of(place())(error))?;
         if line.ends_with('\r') {
             line.pop();

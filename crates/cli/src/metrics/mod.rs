@@ -24,12 +24,12 @@ use lines::LinesArgs;
 pub(crate) struct MetricsArgs {
     #[command(flatten)]
     stage: TypedGiven<Metrics>,
-    /// List all metrics with their options, and do nothing else
+    /// List all metrics with their options and exit
     #[arg(long, exclusive = true)]
     list: bool,
     #[command(flatten)]
     lines: LinesArgs,
-    /// Print the summary as JSON in place of the table
+    /// Print the summary as JSON instead of tables
     #[arg(long, help_heading = "Data and output")]
     json: bool,
 }
@@ -43,18 +43,15 @@ impl OptionSet for Metrics {
         of_plan(command)
             .mut_arg("metric", |option| option.required(false).required_unless_present("list"))
             .mut_arg("data", |option| {
-                option.required(false).required_unless_present_any(["hypotheses", "list"]).help(
-                    "The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard \
-                     input. A sample's `context` is the source",
-                )
+                option
+                    .required(false)
+                    .required_unless_present_any(["hypotheses", "list"])
+                    .help("Samples: JSONL, CSV, TSV, Parquet (.gz, .zst); - for stdin; `context` is the source")
             })
             .mut_arg("out", |option| {
-                option.help(
-                    "The folder for scores, summary and manifest; made where it is not there. Left out, only the table \
-                     is printed",
-                )
+                option.help("Run folder, created if missing; without it, only the table is printed")
             })
-            .mut_arg("strict", |option| option.help("Exit with 1 where a score is undefined"))
+            .mut_arg("strict", |option| option.help("Exit with 1 if a score is undefined"))
     }
 }
 
@@ -85,7 +82,7 @@ impl MetricsArgs {
         let used = stage.configured.models();
         for option in ["encoder", "model"] {
             if given.contains_key(option) && used.iter().all(|model| model.role != option) {
-                let unused = format!("--{option} is not used: no metric that was asked for needs it");
+                let unused = format!("--{option} is not used: none of the metrics needs it");
                 terminal.notice(Notice::Warning(&unused));
             }
         }
@@ -110,10 +107,10 @@ impl MetricsArgs {
     }
 }
 
-/// What they say, and the tables; their notes say what each score depends on.
+/// The verdict, and the table with the metrics' signatures below it.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
     let verdict = std::iter::once(verdict_text(&summary.verdict));
-    let parts: Vec<String> = verdict.chain(summary.tables.iter().map(table_text)).collect();
+    let parts: Vec<String> = verdict.chain(summary.tables.iter().take(1).map(table_text)).collect();
     print(parts.join("\n").trim_end())
 }
 
@@ -139,7 +136,7 @@ fn described(metric: &dyn DynDefinition) -> String {
     };
     let options: String = metric.options().into_iter().map(option).collect();
     let parts = metric.parts();
-    let parts = if parts.is_empty() { String::new() } else { format!("\n  also tells: {}", parts.join(", ")) };
+    let parts = if parts.is_empty() { String::new() } else { format!("\n  also reports: {}", parts.join(", ")) };
     let text = metric.long_about().replace("\n\n", "\n  ");
     format!("{}\n  {text}{parts}{options}", metric.name())
 }

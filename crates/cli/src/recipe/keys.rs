@@ -33,8 +33,7 @@ pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -
     let near = nearest(&dashed, known.iter().copied());
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    ErrorText::from(format!("`{}` is not known here{near}", key.escape_debug()))
-        .with_hint(format!("what may stand here: {listed}"))
+    ErrorText::from(format!("unknown key `{}`{near}", key.escape_debug())).with_hint(format!("known keys: {listed}"))
 }
 
 /// How the help writes the option's value: `FILE`, `NAME|PATH`, `FIRST,SECOND`.

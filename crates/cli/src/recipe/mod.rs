@@ -27,11 +27,11 @@ use read::{AskedRecipe, RecipeContent};
 
 /// The help of `run`.
 pub(crate) const RUN_ABOUT: &str = "\
-Do what a recipe says: data, models, methods and folders in one file.
+Run a recipe: data, models, methods and folders in one file.
 
-A recipe is TOML. Each [run.NAME] is a command line: its `method`, and that method's options by their long names. \
-Options that several runs share stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a \
-list, the run is done for each of them:
+A recipe is TOML. Each [run.NAME] is a command: its `method`, and that method's options by their long names. Options that \
+several runs share are in [defaults], [model.NAME] and [data.NAME]. If `model` or `data` is a list, the run is repeated \
+for each item:
 
   [data.news]
   data = \"summeval.jsonl\"
@@ -53,21 +53,22 @@ list, the run is done for each of them:
   [report]
   html = \"report.html\"
 
-[report] has the options of `probity report`; it is made of all runs of the recipe that have finished, also of those \
-that --only leaves out. Paths are relative to the \
-recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
+[report] has the options of `probity report`. It covers all finished runs of the recipe, including those that --only \
+omits. Paths are relative to the recipe's folder. In `out`, {run}, {method}, {model} and {data} are replaced by names.
 
-Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed \
-with its line. Then each model is loaded once and its runs are done one after another; one that fails does not stop \
-the others. An interrupted recipe goes on with --resume: what is finished is passed over.";
+Options, data, folders, models and prompts are checked before a model is loaded, and all problems are listed with their \
+lines. Each model is loaded once, and its runs follow one after another; a run that fails does not stop the others. \
+--resume continues an interrupted recipe and skips finished runs.";
 
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunCommand {
     #[command(flatten)]
     recipe: RecipeArgs,
-    /// Judge one of N parts of the samples, I from 1; each run's folder is then OUT.I-of-N. Runs that judge no samples, or
-    /// read what others leave, are left for when all parts are merged
+    /// Judge only part I of N (every N-th sample, from the I-th)
+    ///
+    /// The folder of each run is then OUT.I-of-N. Runs that judge no samples, or read the results of other runs, are
+    /// skipped until all parts are merged.
     #[arg(long, value_name = "I/N", help_heading = "Data and output")]
     shard: Option<Shard>,
     #[command(flatten)]
@@ -87,10 +88,10 @@ impl OptionSet for RunFlags {
 /// Which recipe, and which of its runs.
 #[derive(Debug, Args)]
 pub(crate) struct RecipeArgs {
-    /// The recipe
+    /// Recipe file (TOML)
     #[arg(value_name = "RECIPE")]
     recipe: PathBuf,
-    /// Do only this run; may be given several times
+    /// Do only this run; repeatable
     #[arg(long, value_name = "RUN", help_heading = "Data and output")]
     only: Vec<String>,
 }
@@ -98,24 +99,26 @@ pub(crate) struct RecipeArgs {
 /// Recipes: write one, check one, describe them all.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecipeCommand {
-    /// Write a recipe for a method, with every option, its help and its default
+    /// Write a recipe for a method, with all options and defaults
     New(NewArgs),
-    /// Check a recipe as `probity run` does before it loads a model, and show its stages
+    /// Check a recipe without loading a model, and show its stages
     Check(RecipeArgs),
-    /// Print the JSON schema of recipes, by which an editor completes and checks them
+    /// Print the JSON schema of recipes, for editors
     ///
-    /// With the schema in recipe.schema.json, an editor that knows TOML (taplo, Even Better TOML) uses it for a recipe
-    /// whose first line is `#:schema ./recipe.schema.json`.
+    /// Save the schema as recipe.schema.json. A TOML editor (taplo, Even Better TOML) then completes and checks every
+    /// recipe whose first line is `#:schema ./recipe.schema.json`.
     Schema(SchemaArgs),
 }
 
 /// Options of `recipe new`.
 #[derive(Debug, Args)]
 pub(crate) struct NewArgs {
-    /// The method
+    /// Method
     #[arg(value_parser = PossibleValuesParser::new(keys::methods()))]
     method: String,
-    /// Write here instead of to standard output; a file that is there stays as it is
+    /// Write to this file instead of standard output
+    ///
+    /// An existing file is not replaced.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -123,7 +126,9 @@ pub(crate) struct NewArgs {
 /// Options of `recipe schema`.
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// Write here instead of to standard output; the file is replaced whole or not at all
+    /// Write to this file instead of standard output
+    ///
+    /// The file is replaced whole or not at all.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -202,22 +207,22 @@ fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
         return Err(RecipeExists { file }.into());
     }
     write_text(path, &text)?;
-    Reporter::new(global).say(&format!("{file} is there; fill in what it names, then: probity run {file}"));
+    Reporter::new(global).say(&format!("wrote {file}; fill in its values, then: probity run {file}"));
     Ok(Completed::Success)
 }
 
 /// A part of a recipe that has none.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("--shard: no run of {recipe} judges samples of its own")]
-#[diagnostic(help("leave --shard out"))]
+#[diagnostic(help("omit --shard"))]
 struct NothingToPart {
     recipe: String,
 }
 
 /// A new recipe replaces nothing.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{file} exists already")]
-#[diagnostic(help("give another file with --out"))]
+#[error("{file} already exists")]
+#[diagnostic(help("choose another file with --out"))]
 struct RecipeExists {
     file: String,
 }
@@ -235,7 +240,7 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
         vec![stage.name().to_owned(), stage.method.name().to_owned(), stage.model.model.clone(), samples, out]
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;
-    Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
+    Reporter::new(global).say(&format!("{}: no problems", args.recipe.display()));
     Ok(Completed::Success)
 }
 

@@ -47,8 +47,15 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let file = asked.path.display().to_string();
     let text = read_text(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let error = FileError::of(format!("{file} could not be read"))(error);
-        if missing { error.with_hint(format!("probity recipe new compare --out {file} writes one")) } else { error }
+        let error = FileError::of(format!("cannot read {file}"))(error);
+        if missing {
+            error.with_hint(format!(
+                "create one with: probity recipe new compare --out \
+                                              {file}"
+            ))
+        } else {
+            error
+        }
     })?;
     // It goes on after an error: all of them are told at once.
     let (table, errors) = DeTable::parse_recoverable(&text);
@@ -154,8 +161,8 @@ impl RecipeReader<'_> {
         self.check_defaults(&common.defaults);
         let runs = self.tables(top.get("run").copied(), "run");
         if runs.is_empty() {
-            let hint = "add [run.NAME] with method = \"compare\"; probity recipe new compare shows one";
-            self.problems.at(1, ErrorText::from("there is no run").with_hint(hint));
+            let hint = "add [run.NAME] with method = \"compare\"; probity recipe new compare prints an example";
+            self.problems.at(1, ErrorText::from("the recipe has no run").with_hint(hint));
         }
         self.check_only(&runs);
         let mut stages = Vec::new();
@@ -203,8 +210,8 @@ impl RecipeReader<'_> {
     fn tables<'t>(&mut self, entry: Option<KeyEntry<'t>>, kind: &str) -> Vec<NamedTable<'t>> {
         let Some(entry) = entry else { return Vec::new() };
         let Some(table) = entry.value.as_table() else {
-            let told = ErrorText::from(format!("`{kind}` must be tables with names"));
-            let hint = format!("write [{kind}.NAME]; what all runs share stands in [defaults]");
+            let told = ErrorText::from(format!("`{kind}` must contain named tables"));
+            let hint = format!("write [{kind}.NAME]; put options of all runs in [defaults]");
             self.problems.at(entry.line, told.with_hint(hint));
             return Vec::new();
         };
@@ -213,8 +220,8 @@ impl RecipeReader<'_> {
             if let Some(table) = below.value.as_table() {
                 tables.push(NamedTable { name, line: below.line, entries: self.entries(table) });
             } else {
-                let told = ErrorText::from(format!("`{}` stands in no table with a name", name.escape_debug()));
-                let hint = format!("write [{kind}.NAME] above it; what all runs share stands in [defaults]");
+                let told = ErrorText::from(format!("`{}` is not in a named table", name.escape_debug()));
+                let hint = format!("write [{kind}.NAME] above it; put options of all runs in [defaults]");
                 self.problems.at(below.line, told.with_hint(hint));
             }
         }
@@ -407,8 +414,8 @@ impl RecipeReader<'_> {
     fn check_fits(&mut self, kind: &str, choice: &NamedChoice<'_>, method: &dyn DynMethod, options: &[OptionSpec]) {
         for (key, entry) in choice.entries.iter().filter(|(key, _)| keys::find(options, key).is_none()) {
             let (key, method) = (key.escape_debug(), method.name());
-            let told = ErrorText::from(format!("`{key}` of this {kind} cannot be had in `{method}`"));
-            self.problems.at(entry.line, told.with_hint(format!("name another {kind} there")));
+            let told = ErrorText::from(format!("`{method}` has no option `{key}`, which this {kind} sets"));
+            self.problems.at(entry.line, told.with_hint(format!("use another {kind} for this method")));
         }
     }
 
@@ -416,12 +423,12 @@ impl RecipeReader<'_> {
         let listed = keys::methods().collect::<Vec<_>>().join(", ");
         let Some(entry) = run.entries.get("method") else {
             let told = ErrorText::from(format!("run `{}`: `method` is missing", run.name.escape_debug()));
-            self.problems.at(run.line, told.with_hint(format!("one of {listed}")));
+            self.problems.at(run.line, told.with_hint(format!("set it to one of {listed}")));
             return None;
         };
         let found = entry.value.as_str().and_then(stage_kind);
         if found.is_none() {
-            let given = entry.value.as_str().unwrap_or("what is given");
+            let given = entry.value.as_str().unwrap_or("this value");
             let near =
                 nearest(given, keys::methods()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             self.problems.at(entry.line, format!("`method`: `{}` is none of {listed}{near}", given.escape_debug()));
@@ -447,7 +454,7 @@ impl RecipeReader<'_> {
                     let names = several.iter().map(|table| table.name).collect::<Vec<_>>().join(", ");
                     let name = run.name.escape_debug();
                     let told = ErrorText::from(format!("run `{name}`: `{kind}` is missing"));
-                    self.problems.at(run.line, told.with_hint(format!("one or a list of {names}")));
+                    self.problems.at(run.line, told.with_hint(format!("set it to one or a list of {names}")));
                     Vec::new()
                 }
             };
@@ -563,8 +570,8 @@ impl RecipeReader<'_> {
 }
 
 /// Where a single command would take the user's default.
-const NAMES_ITS_MODELS: &str = "name it here, in [defaults] or in a [model.NAME]: a recipe is the same runs for \
-     everybody, so the default model of single commands ($PROBITY_MODEL, `probity config`) does not count in it";
+const NAMES_ITS_MODELS: &str = "set it here, in [defaults] or in a [model.NAME]: recipes ignore the default model of \
+     single commands ($PROBITY_MODEL, `probity config`)";
 
 /// The options of whatever has data, a model and a folder.
 fn options_of_any() -> Vec<OptionSpec> {
@@ -597,7 +604,7 @@ fn plain(name: &str) -> String {
 
 /// A word in braces that is no name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("`{{{word}}}` stands for nothing; there are {known}")]
+#[error("unknown placeholder `{{{word}}}`; known are {known}")]
 struct NoName {
     word: String,
     known: String,

@@ -30,19 +30,19 @@ pub(super) fn schema() -> Value {
     let runs: Vec<Value> = keys::methods().map(|name| json!({"$ref": format!("#/definitions/{name}")})).collect();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "A recipe of probity",
+        "title": "probity recipe",
         "type": "object",
         "required": ["run"],
         "additionalProperties": false,
         "properties": {
             "defaults": {
-                "description": "Options of every run that has them and does not set them itself.",
+                "description": "Default options of all runs.",
                 "type": "object", "properties": all, "additionalProperties": false,
             },
-            "model": named("Models by name: a run that names one gets its options.", &specs::<ModelOptions>(), "model"),
-            "data": named("Data by name: a run that names them gets their options.", &specs::<DataOptions>(), "data"),
+            "model": named("Models by name; a run that names one gets its options.", &specs::<ModelOptions>(), "model"),
+            "data": named("Data by name; a run that names them gets their options.", &specs::<DataOptions>(), "data"),
             "report": {
-                "description": "A report of all runs that have finished, by the options of `probity report`.",
+                "description": "Report of all finished runs, with the options of `probity report`.",
                 "type": "object", "properties": properties(&specs::<ReportOptions>()), "additionalProperties": false,
             },
             "run": {
@@ -74,7 +74,7 @@ fn all_properties(option: &OptionSpec, in_run: bool) -> Vec<(String, Value)> {
     let old = |key: &OptionSpec| {
         let (name, mut value) = property(key, in_run);
         value["deprecated"] = json!(true);
-        value["description"] = json!(format!("Written as a key of `{}` now.", option.name()));
+        value["description"] = json!(format!("Deprecated: use the key of `{}`.", option.name()));
         (name, value)
     };
     std::iter::once(property(option, in_run)).chain(option.keys.iter().map(old)).collect()

@@ -16,11 +16,11 @@ const WIDTH: usize = 100;
 /// A recipe of one run of the method; `file` is where it is going to be.
 pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let name = method.name();
-    let about = format!("{}. probity help {name} says more.", method.about());
-    let how = "What is commented out is the default, or has none: take the # away to set it. Paths are relative to \
-               this file. What may be given several times is a list; where `model` or `data` is one, the run is done \
-               for each; what several runs share can stand in [defaults], [model.NAME] and [data.NAME].";
-    let mut text = format!("# A recipe of probity\n#\n#   probity recipe check {file}\n#   probity run {file}\n#\n");
+    let about = format!("{}. See: probity help {name}", method.about());
+    let how = "Commented-out keys show the default, or have none; remove the # to set them. Paths are relative to this \
+               file. Repeatable options are lists. If `model` or `data` is a list, the run is repeated for each item. \
+               Options shared by several runs can be in [defaults], [model.NAME] and [data.NAME].";
+    let mut text = format!("# probity recipe\n#\n#   probity recipe check {file}\n#   probity run {file}\n#\n");
     comment(&mut text, how);
     let _ = write!(text, "\n[run.{name}]\n");
     comment(&mut text, &about);
@@ -32,7 +32,7 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     options.sort_by_key(|(place, option)| (needed(option, needs).is_none(), *place >= own));
     write_options(&mut text, needs, options.iter().map(|(_, option)| option));
     text.push_str("\n[report]\n");
-    comment(&mut text, "One report of all runs. probity help report says more.");
+    comment(&mut text, "One report of all runs. See: probity help report");
     write_options(&mut text, needs, &specs::<ReportOptions>());
     text
 }

@@ -46,7 +46,7 @@ pub(super) enum WrongValue {
     Kind { expected: &'static str, found: &'static str },
     /// It would not say whether the default is meant or nothing.
     #[error("the list is empty")]
-    #[diagnostic(help("leave the key out where nothing is to be said"))]
+    #[diagnostic(help("omit the key"))]
     NoItem,
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -68,7 +68,7 @@ fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongV
     let is_text = matches!(option.kind, OptionKind::Choice(_) | OptionKind::Text) && form != "SIZE";
     let one = |value: &DeValue<'_>| match value {
         DeValue::Integer(_) | DeValue::Float(_) if is_text => {
-            Err(WrongValue::Kind { expected: "a text in quotes", found: kind(value) })
+            Err(WrongValue::Kind { expected: "a quoted string", found: kind(value) })
         }
         value => scalar(value),
     };
@@ -100,16 +100,16 @@ fn scalar(value: &DeValue<'_>) -> Result<String, WrongValue> {
         }
         // As it is written: a recipe and its command are the same run, whose option reads the same digits.
         DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
-        other => Err(WrongValue::Kind { expected: "a text or a number", found: kind(other) }),
+        other => Err(WrongValue::Kind { expected: "a string or a number", found: kind(other) }),
     }
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
-        DeValue::String(_) => "a text",
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) | DeValue::Float(_) => "a number",
         DeValue::Boolean(true) => "true",
-        DeValue::Boolean(false) => "false; leave the key out instead",
+        DeValue::Boolean(false) => "false; omit the key instead",
         DeValue::Datetime(_) => "a date; write it in quotes",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
@@ -181,10 +181,10 @@ mod tests {
     fn an_empty_list_is_no_value_and_a_number_no_text() {
         let refused = |line: &str| read(line).expect_err(line);
         for line in ["question = []", "label-words = []", "map = {}"] {
-            assert_eq!(refused(line), "the list is empty\n\nhint: leave the key out where nothing is to be said");
+            assert_eq!(refused(line), "the list is empty\n\nhint: omit the key");
         }
         for line in ["question = 7", "question = [\"Is it?\", 7]", "label-words = [1, 2]", "format = 7.5"] {
-            assert_eq!(refused(line), "expected a text in quotes, found a number", "{line}");
+            assert_eq!(refused(line), "expected a quoted string, found a number", "{line}");
         }
         assert_eq!(read("question = \"7\""), Ok(json!(["7"])));
         assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));

@@ -1,9 +1,9 @@
-//! `AlpacaFarm`'s human preferences (Dubois et al., 2023), also those in which several people judged each pair. JSON
-//! lines or one array.
+//! `AlpacaFarm`'s human preferences (Dubois et al., 2023), with one or several annotators per pair. JSON lines or one
+//! array.
 //!
 //! Rows have `instruction`, `input` (may be empty), `output_1`, `output_2` and `preference` (1 or 2; 1.5, as in
-//! cross-annotations, for neither). Rows of one instruction with the same two outputs become one sample, preferred by
-//! most of them; where as many prefer one as the other, it is a tie.
+//! cross-annotations, for a tie). Rows of one instruction with the same two outputs become one sample with the majority
+//! preference; equal votes are a tie.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Importer, Malformed, parse_rows};
 use crate::{Candidate, Preference, Sample};
 
 pub(super) const IMPORTER: Importer =
-    Importer { name: "alpaca-farm", summary: "AlpacaFarm: instructions, two outputs, what people preferred", convert };
+    Importer { name: "alpaca-farm", summary: "AlpacaFarm: instructions, two outputs, human preferences", convert };
 
 #[derive(Deserialize)]
 struct AlpacaFarmRow {
@@ -55,7 +55,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
             };
             samples.push((sample, 0.0));
         }
-        // Votes of 1, 1.5 and 2 make exact sums, so that equal votes are 0 to the bit.
+        // Votes of 1, 1.5 and 2 have exact sums, so equal votes are exactly 0.
         samples[position].1 += row.preference - 1.5;
     }
     let preferred = |(sample, balance): (Sample, f64)| {

@@ -1,7 +1,7 @@
-//! `JudgeBench` (Tan et al., 2024): pairs of which one response is right. JSON lines or one array.
+//! `JudgeBench` (Tan et al., 2024): pairs with one correct response. JSON lines or one array.
 //!
 //! Rows have `pair_id`, `source`, `question`, `response_A`, `response_B` and `label` (`A>B`, `B>A` or `A=B`). Ids are
-//! `source/pair_id`, so that figures by subset are by source.
+//! `source/pair_id`, so that subset statistics are by source.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::line_error::shown;
 use crate::{Candidate, Preference, Sample};
 
 pub(super) const IMPORTER: Importer =
-    Importer { name: "judge-bench", summary: "JudgeBench: questions, two responses, which of them is right", convert };
+    Importer { name: "judge-bench", summary: "JudgeBench: questions, two responses, the correct one", convert };
 
 #[derive(Deserialize)]
 struct JudgeBenchRow {

@@ -1,13 +1,13 @@
-//! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, labelled by people claim by claim. One array
-//! or JSON lines.
+//! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, with human labels per claim. One array or JSON
+//! lines.
 //!
-//! `question` and `response` become the context, and with `reference_answer` (in the published files `gpt4_answer`) texts
-//! that have their names: `question`, `answer`, `reference_answer`. Each `NAME_critique` (a text, or an object with `critique`) is a
-//! candidate, called by its `model` or else by NAME; the reference critique (`reference_critique`, in the published
-//! files `gpt4_critique`) is the reference. Where the file holds no other critique, as the benchmark file does, it is
-//! the candidate. Gold scores from the labels, as the paper defines them: `precision`, the share of the critique's
-//! claims that are true; `recall`, the share of the reference's claims that it makes; `f1`, their harmonic mean, 0
-//! where either is 0. A critique without labels has no score of that name.
+//! `question` and `response` become the context. The texts `question`, `answer` and `reference_answer` hold them and
+//! the reference answer (`reference_answer`, in the published files `gpt4_answer`). Each `NAME_critique` (a text, or an
+//! object with `critique`) is a candidate, named by its `model` or else by NAME. The reference critique
+//! (`reference_critique`, in the published files `gpt4_critique`) is the reference. If the file has no other critique,
+//! as in the benchmark file, it is the candidate. Gold scores follow from the labels, as the paper defines them:
+//! `precision`, the share of the critique's claims that are true; `recall`, the share of the reference's claims that it
+//! makes; `f1`, their harmonic mean, 0 if either is 0. A critique without labels has no such scores.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,33 +26,33 @@ pub(super) const IMPORTER: Importer = Importer {
     convert,
 };
 
-/// A sample whose candidates are critiques, with the claims (atomic information units, AIUs) of each and what people
-/// said of them.
+/// A sample whose candidates are critiques, with the claims (atomic information units, AIUs) of each and their human
+/// labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelledCritiques {
-    /// As the importer makes it.
+    /// The sample, as the importer returns it.
     pub sample: Sample,
-    /// The claims of the reference critique; none where the file has none.
+    /// Claims of the reference critique; empty if the file has none.
     pub reference: Vec<String>,
-    /// Of each candidate, in their order.
+    /// Labels of each candidate, in the order of the sample.
     pub critiques: Vec<CritiqueLabels>,
 }
 
-/// The claims of a critique and what people said of them.
+/// The claims of a critique and their human labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CritiqueLabels {
-    /// Its own claims; none where the file has none.
+    /// The critique's own claims; empty if the file has none.
     pub aius: Vec<String>,
-    /// Whether each of its own claims is true; empty where nobody said.
+    /// Whether each own claim is true; empty if unlabelled.
     pub precision: Vec<bool>,
-    /// Whether it makes each of the reference's claims; empty where nobody said.
+    /// Whether the critique makes each claim of the reference; empty if unlabelled.
     pub recall: Vec<bool>,
 }
 
-/// A file of critiques with their labels, as the importer `metacritique` reads it.
+/// Reads critiques with their labels from a file of the importer `metacritique`.
 ///
 /// # Errors
-/// What the importer refuses, and labels that are not as many as the claims beside them.
+/// The importer rejects the file, or the numbers of labels and claims differ.
 pub fn labelled_critiques(path: &Path) -> Result<Vec<LabelledCritiques>, DataError> {
     let (bytes, file) = (read_whole(path, LONGEST)?, file_name(path));
     IMPORTER.import_bytes(&bytes, &file)?;
@@ -107,7 +107,7 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
             critique(value).map_err(|(path, why)| Malformed { path: format!("[{place}].{key}{path}"), why })?;
         if REFERENCES.contains(&name) { &mut references } else { &mut critiques }.push((name.to_owned(), critique));
     }
-    // Where the file holds no other critique the reference is what is judged.
+    // Without any other critique, the reference is the candidate.
     if critiques.is_empty() {
         critiques = std::mem::take(&mut references);
     }
@@ -121,7 +121,7 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
         critique
             .check(&reference)
             .map_err(|(labels, why)| Malformed { path: format!("[{place}].{name}_critique.{labels}"), why })?;
-        // A file may hold two critiques by one model; the second goes by its key.
+        // A file may contain two critiques by one model; the second is named by its key.
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
         let model = critique.model.clone().filter(|model| !model.is_empty() && !taken(model));
         let id = model.unwrap_or_else(|| name.clone());
@@ -147,7 +147,7 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
     Ok(LabelledCritiques { sample, reference, critiques: critiques.into_iter().map(labels).collect() })
 }
 
-/// A critique with its labels, or without as a text; else the path and what is wrong there.
+/// Parses a critique with or without labels; an error has the path and the message.
 fn critique(value: Value) -> Result<Critique, (String, String)> {
     if let Value::String(text) = value {
         return Ok(Critique { text, ..Critique::default() });
@@ -162,7 +162,7 @@ fn critique(value: Value) -> Result<Critique, (String, String)> {
 }
 
 impl Critique {
-    /// Which claim is empty, or which labels are not as many as the claims that they are about, and why.
+    /// Checks for empty claims and for label counts that differ from the claim counts.
     fn check(&self, reference: &[String]) -> Result<(), (&'static str, String)> {
         if let Some(place) = self.aius.iter().position(|aiu| aiu.trim().is_empty()) {
             return Err(("aius", format!("claim {place} is empty")));
@@ -173,7 +173,7 @@ impl Critique {
         ];
         for (field, labels, aius, of) in lists {
             if !labels.is_empty() && !aius.is_empty() && labels.len() != aius.len() {
-                let why = format!("there are {} labels, and {of} has {} `aius`", labels.len(), aius.len());
+                let why = format!("{} labels, but {of} has {} `aius`", labels.len(), aius.len());
                 return Err((field, why));
             }
         }

@@ -1,7 +1,6 @@
-//! Public data sets as samples: one file each, one line in the registry.
+//! Importers of public data sets.
 //!
-//! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples
-//! have ids that depend on the file alone.
+//! An importer reads the keys that it knows and ignores the others. Sample ids depend only on the file.
 
 mod alpaca_farm;
 mod judge_bench;
@@ -28,26 +27,26 @@ use crate::line_error::{LineError, in_words, shown};
 use crate::open::{file_name, read_whole};
 use crate::{DataError, JsonLines, Sample};
 
-/// The longest file that is imported, unpacked: it is held in memory whole.
+/// Maximum unpacked size of an imported file, which is held in memory.
 const LONGEST: u64 = 1 << 30;
 
-/// Turns one public data set's file into samples.
+/// Converts a file of one public data set to samples.
 #[derive(Clone, Copy)]
 pub struct Importer {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line: what the set is and what becomes of it.
+    /// One-line description of the data set and of the samples made from it.
     pub summary: &'static str,
     convert: fn(&[u8]) -> Result<Vec<Sample>, Malformed>,
 }
 
-/// Where and why a file is not what its importer knows.
+/// Location and cause of a mismatch with the expected form.
 struct Malformed {
     path: String,
     why: String,
 }
 
-/// All importers, by name.
+/// All importers, sorted by name.
 pub fn importers() -> &'static [Importer] {
     const IMPORTERS: &[Importer] = &[
         alpaca_farm::IMPORTER,
@@ -66,7 +65,7 @@ pub fn importers() -> &'static [Importer] {
     IMPORTERS
 }
 
-/// The importer of that name.
+/// The importer with this name.
 pub fn importer(name: &str) -> Result<&'static Importer, DataError> {
     importers().iter().find(|i| i.name == name).ok_or_else(|| {
         let names = importers().iter().map(|i| i.name);
@@ -76,14 +75,14 @@ pub fn importer(name: &str) -> Result<&'static Importer, DataError> {
 }
 
 impl Importer {
-    /// The samples of the file, `-` for standard input: valid, with unique ids, in the order of the file.
+    /// Imports a file, or standard input for `-`: valid samples with unique ids, in the order of the file.
     pub fn import(&self, path: &Path) -> Result<Vec<Sample>, DataError> {
         self.import_bytes(&read_whole(path, LONGEST)?, &file_name(path))
     }
 
-    /// As [`Importer::import`], from memory; `file` is the file's name in messages.
+    /// Same as [`Importer::import`], from memory; `file` is the file name for messages.
     pub fn import_bytes(&self, bytes: &[u8], file: &str) -> Result<Vec<Sample>, DataError> {
-        // Only asked where the file was refused: it runs every other importer over the whole file.
+        // Only on failure: this runs every other importer over the whole file.
         let fits = || {
             let reads = |other: &&Importer| {
                 other.name != self.name && (other.convert)(bytes).is_ok_and(|samples| !samples.is_empty())
@@ -99,7 +98,7 @@ impl Importer {
         };
         let samples = (self.convert)(bytes).map_err(fail)?;
         if samples.is_empty() {
-            return Err(fail(Malformed { path: String::new(), why: "it holds no items".into() }));
+            return Err(fail(Malformed { path: String::new(), why: "it has no items".into() }));
         }
         let wrong =
             |(index, error): (usize, LineError)| Malformed { path: samples[index].id.clone(), why: error.to_string() };
@@ -108,7 +107,7 @@ impl Importer {
     }
 }
 
-/// The whole file as `T`, with the path of keys to what is wrong.
+/// Parses the whole file as `T`; errors have the path of keys.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
@@ -118,7 +117,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
             why: shown(&in_words(&without_place(e.into_inner().to_string()))),
         }
     })?;
-    // Text behind the document means a file of JSON lines or two files in one: rows would be lost.
+    // Text after the document means JSON lines or two files in one: rows would be lost.
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
     refuse_repeated_keys(bytes).map_err(|e| Malformed { path: String::new(), why: shown(&e.to_string()) })?;
     Ok(value)
@@ -135,7 +134,7 @@ fn parse_rows<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, Malformed> {
     JsonLines::new(bytes).map(row).collect()
 }
 
-/// serde places what is wrong with the whole file at column 0 of line 1, where nothing is.
+/// serde reports errors of the whole file at column 0 of line 1, which is misleading.
 fn without_place(why: String) -> String {
     why.strip_suffix(" at line 1 column 0").map(str::to_owned).unwrap_or(why)
 }
@@ -147,8 +146,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::error::hint_of;
 
-    /// A public file, where the folder named by `PROBITY_SHARED_DATA` (or `../shared/data` beside the workspace) holds
-    /// it.
+    /// A public file in the folder `PROBITY_SHARED_DATA` (default: `../shared/data` beside the workspace), if it
+    /// exists.
     pub(crate) fn public_file(name: &str) -> Option<PathBuf> {
         let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
         let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
@@ -160,7 +159,7 @@ pub(crate) mod tests {
         Some(path)
     }
 
-    /// The message for a file that `name` refuses.
+    /// The message of a file rejected by `name`.
     pub(crate) fn refusal(name: &str, text: &str) -> String {
         importer(name).expect("registered").import_bytes(text.as_bytes(), "f.json").expect_err("malformed").to_string()
     }

@@ -1,9 +1,9 @@
-//! Pairs of answers to a prompt and which one is better, in the two public forms of such sets. JSON lines or one array.
+//! Pairs of answers with a human label, in the two public forms of such data sets. JSON lines or one array.
 //!
-//! `LLMBar` (Zeng et al., 2024) and sets of its form: `input`, `output_1`, `output_2`, `label` (1 or 2). Auto-J (Li et
-//! al., 2024) and sets of its form: `prompt`, `response 1`, `response 2`, `label` (0: the first is better, 1: the
-//! second, 2: neither). The prompt becomes the context, the answers the candidates `1` and `2`, the label the
-//! preference; a pair without a label has none.
+//! `LLMBar` (Zeng et al., 2024) and similar: `input`, `output_1`, `output_2`, `label` (1 or 2). Auto-J (Li et al.,
+//! 2024) and similar: `prompt`, `response 1`, `response 2`, `label` (0: the first is better, 1: the second, 2:
+//! neither). The prompt becomes the context, the answers become the candidates `1` and `2`, and the label becomes the
+//! preference; it is optional.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::{Candidate, Preference, Sample};
 
 pub(super) const AUTO_J: Importer = Importer {
     name: "auto-j",
-    summary: "Auto-J and sets of its form: a prompt, two responses, the better one or a tie",
+    summary: "Auto-J and similar sets: a prompt, two responses, the better one or a tie",
     convert: auto_j,
 };
 
 pub(super) const LLMBAR: Importer = Importer {
     name: "llmbar",
-    summary: "LLMBar and sets of its form: an instruction, two outputs, the better one",
+    summary: "LLMBar and similar sets: an instruction, two outputs, the better one",
     convert: llmbar,
 };
 

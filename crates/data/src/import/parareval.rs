@@ -1,13 +1,12 @@
-//! `ParaReval` (Jourdan et al., 2025): pairs of revisions of a paragraph from a scientific article, judged by people.
+//! `ParaReval` (Jourdan et al., 2025): pairs of revisions of a paragraph from a scientific article, with human labels.
 //! JSON lines or one array.
 //!
 //! `original_paragraph` becomes the context, `instruction` the instruction, the two models' paragraphs the candidates
-//! (called by their models), `reference_paragraph` the reference. The preference is the extended one: the annotator's
-//! choice; where there is none, the only correct revision, or else the only related one; everything else is a tie.
-//! Scores from the annotation: `relatedness` (2 strictly, 1 with additional modifications, 0 not), `correctness` and
-//! `acceptable` (1 or 0), and for each category of the revision whether it was chosen in the category's question (1 or 0).
-//! Further texts are the `categories`, one on each line, and the `paragraph`'s id: pairs of one paragraph are not
-//! independent.
+//! (named after their models), `reference_paragraph` the reference. The preference is the extended one: the annotator's
+//! choice; without a choice, the only correct revision, or else the only related one; otherwise a tie. Scores from the
+//! annotation: `relatedness` (2 strictly, 1 with additional modifications, 0 not), `correctness` and `acceptable` (1 or
+//! 0), and for each category of the revision whether it was chosen in the category's question (1 or 0). Further texts
+//! are `categories`, one per line, and the id of the `paragraph`, because pairs of one paragraph are not independent.
 
 #![expect(non_snake_case, reason = "fields are called as in the file")]
 
@@ -40,7 +39,7 @@ struct ParaRevalRow {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number or a text")]
+#[serde(untagged, expecting = "a number or a string")]
 enum Id {
     Number(i64),
     Text(String),
@@ -87,15 +86,15 @@ enum AnnotatorChoice {
 /// 0 for A, 1 for B.
 type ShownSide = usize;
 
-/// The extended preference (Jourdan et al. 2025): what was chosen of two texts; where neither was, the only correct one,
-/// or else the only one that is related to what was asked for. `None` is a tie.
+/// The extended preference (Jourdan et al. 2025) between two texts: the chosen one; without a choice the only correct
+/// one, or else the only related one. `None` is a tie.
 pub fn extended_choice(chosen: Option<usize>, correct: [bool; 2], related: [bool; 2]) -> Option<usize> {
     let only = |[a, b]: [bool; 2]| (a != b).then_some(usize::from(b));
     chosen.or_else(|| only(correct)).or_else(|| only(related))
 }
 
 impl Annotation {
-    /// The extended preference, where people were asked; `names` are the candidates'.
+    /// The extended preference, if the pair was annotated; `names` are the candidate ids.
     fn preferred(&self, names: &[String; 2]) -> Option<Preference> {
         let chosen = match self.preference? {
             AnnotatorChoice::A => Some(0),
@@ -137,7 +136,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     Ok(parse_rows::<ParaRevalRow>(bytes)?.into_iter().map(|row| sample(row, &mut ids)).collect())
 }
 
-/// The ids that were given, and how often each pair came.
+/// Ids in use, and the number of rows of each pair.
 #[derive(Default)]
 struct Ids {
     given: HashSet<String>,
@@ -145,7 +144,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// The pair's own id for its first row, then `#2` and so on, as far as no other row has that.
+    /// The pair's own id for its first row, then `#2` and so on, skipping ids in use.
     fn next(&mut self, pairing: &str) -> String {
         let rows = self.rows.entry(pairing.to_owned()).or_default();
         loop {
@@ -163,7 +162,7 @@ fn sample(row: ParaRevalRow, ids: &mut Ids) -> Sample {
         Id::Number(number) => number.to_string(),
         Id::Text(text) => text,
     };
-    // A pair that several people judged comes several times.
+    // A pair with several annotators has several rows.
     let id = ids.next(&pairing);
     let names = match (row.model_A, row.model_B) {
         (Some(a), Some(b)) if a != b && !a.is_empty() && !b.is_empty() => [a, b],

@@ -2,7 +2,7 @@
 //! TREC 2020. JSON lines or one array.
 //!
 //! Rows have `transcript`, `summary`, `episode_id`, `system_id`, `score` (`B`, `F`, `G`, `E`: bad, fair, good,
-//! excellent, as 0 to 3) and mostly `attributes`, the answers to eight questions. Rows of one episode become one
+//! excellent, as 0 to 3) and usually `attributes`, the answers to eight questions. Rows of one episode become one
 //! sample; the score is `overall`, the answers are `q1` to `q8`.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
-//! `RewardBench` (Lambert et al., 2024) and sets of its form: a prompt, the chosen response and the rejected one. JSON
-//! lines or one array.
+//! `RewardBench` (Lambert et al., 2024) and similar: a prompt, the chosen response and the rejected one. JSON lines or
+//! one array.
 //!
-//! Rows have `prompt`, `chosen`, `rejected`, and mostly `id` and `subset`. Ids are `subset/id`, so that figures by
-//! subset are by subset. The chosen response stands first in every other sample: else whoever prefers the first place
-//! would be right.
+//! Rows have `prompt`, `chosen`, `rejected`, and usually `id` and `subset`. Ids are `subset/id`, so that subset
+//! statistics are by subset. The chosen response is first in every other sample; otherwise a judge that always prefers
+//! the first position would be right.
 
 use std::collections::BTreeMap;
 

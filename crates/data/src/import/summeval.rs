@@ -1,7 +1,7 @@
 //! `SummEval` (Fabbri et al., 2021): news articles with the summaries of sixteen systems, rated by experts.
 //!
-//! The file is an object by article: `src`, `ref_summs` (texts), `sys_summs` (by system: `sys_summ` and `scores` by
-//! attribute). An article becomes a sample with the article's key as its id, a system a candidate.
+//! The file is an object keyed by article: `src`, `ref_summs` (texts), `sys_summs` (keyed by system: `sys_summ` and
+//! `scores` by attribute). Each article becomes a sample, with the article's key as its id; each system is a candidate.
 
 use std::collections::BTreeMap;
 

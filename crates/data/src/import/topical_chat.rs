@@ -1,8 +1,8 @@
 //! `TopicalChat` with the USR ratings (Mehri and Eskenazi, 2020): six responses to each of sixty dialogues.
 //!
-//! The file is an array of rated responses: `source` (the dialogue, one turn a line), `context` (the fact that the
-//! response was to use; `_nofact` for none), `system_id`, `system_output`, `scores`. Rows with the same dialogue and
-//! fact become one sample; white space around a response is cut off.
+//! The file is an array of rated responses: `source` (the dialogue, one turn per line), `context` (the fact that the
+//! response should use; `_nofact` for none), `system_id`, `system_output`, `scores`. Rows with the same dialogue and
+//! fact become one sample; responses are trimmed.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) const IMPORTER: Importer = Importer {
     convert,
 };
 
-/// What stands in place of a fact where there is none.
+/// Marks a missing fact.
 const NO_FACT: &str = "_nofact";
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut positions = BTreeMap::new();
     for row in parse::<Vec<TopicalChatRow>>(bytes)? {
-        // By fact as well: the same dialogue with another fact is another task.
+        // Keyed by fact as well: the same dialogue with another fact is another task.
         let position = *positions.entry((row.source.clone(), row.context.clone())).or_insert(samples.len());
         if position == samples.len() {
             samples.push(Sample {
@@ -57,7 +57,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     Ok(samples)
 }
 
-/// The dialogue, a turn a line, and the fact below it. The speakers alternate, but the file does not say who begins.
+/// The dialogue, one turn per line, followed by the fact. The speakers alternate; the file does not record who begins.
 fn lay_out(source: &str, fact: &str) -> String {
     let turns = source.lines().map(str::trim).filter(|t| !t.is_empty()).map(|t| format!("- {t}\n"));
     let mut context: String =

@@ -1,8 +1,8 @@
-//! `WebNLG` 2017 with its human ratings (Gardent et al., 2017), in the form in which comparative assessment read it: an
-//! object by item, in it an object by system.
+//! `WebNLG` 2017 with its human ratings (Gardent et al., 2017), in the form used by comparative assessment: an object
+//! keyed by item, containing objects keyed by system.
 //!
-//! A system has `text`, `data` (the triples as one text) and numbers: `fluency`, `grammar`, `semantics`, and whatever
-//! else; every number is a score.
+//! A system has `text`, `data` (the triples as one text) and numbers such as `fluency`, `grammar` and `semantics`;
+//! every number is a score.
 
 use std::collections::BTreeMap;
 

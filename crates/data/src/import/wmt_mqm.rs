@@ -1,11 +1,10 @@
-//! `MQM` ratings of WMT's translations (Freitag et al., 2021), as for WMT 22: the table of errors, columns parted by
-//! tabs.
+//! `MQM` ratings of WMT translations (Freitag et al., 2021), in the form of WMT 22: a tab-separated table of errors.
 //!
-//! Columns `system`, `doc`, `doc_id`, `seg_id`, `rater`, `source`, `target`, `category`, `severity`: a row for each
-//! error that a rater marked (`<v>` … `</v>` are taken out of the texts), or one without an error. A segment becomes a
-//! sample, a system a candidate; systems called `ref…` are references as well. The score `mqm` is the mean over raters
-//! of minus the sum of their errors: 5 for a major one (25 where it is no translation at all), 1 for a minor one, .1
-//! for minor punctuation.
+//! Columns are `system`, `doc`, `doc_id`, `seg_id`, `rater`, `source`, `target`, `category` and `severity`. Each row is
+//! one error marked by a rater (`<v>` … `</v>`, removed from the texts), or no error. Each segment becomes a sample and
+//! each system a candidate; systems named `ref…` are references as well. The score `mqm` is the mean over raters of the
+//! negated sum of their errors: 5 for a major error (25 for a non-translation), 1 for a minor error, 0.1 for minor
+//! punctuation.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +20,11 @@ pub(super) const IMPORTER: Importer = Importer {
 
 const COLUMNS: [&str; 9] = ["system", "doc", "doc_id", "seg_id", "rater", "source", "target", "category", "severity"];
 
-/// A system's translation of a segment.
+/// One system's translation of a segment.
 #[derive(Default)]
 struct RatedTranslation {
     text: String,
-    /// By rater.
+    /// Keyed by rater.
     penalties: BTreeMap<String, f64>,
 }
 
@@ -36,13 +35,13 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut lines = text.lines().enumerate();
     let head: Vec<&str> = lines.next().map(|(_, head)| head.split('\t').map(str::trim).collect()).unwrap_or_default();
     let place = |name: &str| {
-        // Later files call it so.
+        // Name of the column in later files.
         let other = if name == "seg_id" { "globalSegId" } else { name };
         head.iter().position(|column| *column == name || *column == other)
     };
     let mut places = Vec::with_capacity(COLUMNS.len());
     for name in COLUMNS {
-        places.push(place(name).ok_or_else(|| malformed("line 1".into(), &format!("there is no column `{name}`")))?);
+        places.push(place(name).ok_or_else(|| malformed("line 1".into(), &format!("no column `{name}`")))?);
     }
     let mut segments: Vec<(Sample, Vec<(String, RatedTranslation)>)> = Vec::new();
     let mut positions = BTreeMap::new();
@@ -63,7 +62,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let systems = &mut segments[position].1;
         let at = systems.iter().position(|(name, _)| name == system).unwrap_or(systems.len());
         if at == systems.len() {
-            // Each row marks its own error in the text. Without the marks all rows have one text, so the first one's is
+            // Each row marks its own error in the text. All rows are equal without the marks, so the first text is
             // kept.
             systems
                 .push((system.to_owned(), RatedTranslation { text: unmarked(target), ..RatedTranslation::default() }));
@@ -71,7 +70,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let penalty = penalty(category, severity).ok_or_else(|| {
             malformed(
                 format!("line {}", number + 1),
-                &format!("severity `{}` is none of MQM's: Major, Minor, No-error", shown(severity)),
+                &format!("unknown severity `{}`; MQM has Major, Minor and No-error", shown(severity)),
             )
         })?;
         *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty;
@@ -109,11 +108,11 @@ fn unmarked(text: &str) -> String {
     text.replace("<v>", "").replace("</v>", "")
 }
 
-/// `None` where the severity is none of MQM's.
+/// `None` for a severity that MQM does not define.
 fn penalty(category: &str, severity: &str) -> Option<f64> {
     let (category, severity) = (category.to_ascii_lowercase(), severity.to_ascii_lowercase());
     Some(match severity.as_str() {
-        // Before the plain major errors, of which it would be one.
+        // Before plain major errors, which would match as well.
         "major" | "critical" if category.starts_with("non-translation") => 25.0,
         "major" | "critical" => 5.0,
         "minor" if category.starts_with("fluency/punctuation") => 0.1,

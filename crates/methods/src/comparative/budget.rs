@@ -103,7 +103,8 @@ impl Budget {
         let texts = texts(sample).len();
         let least = 2 * (texts - 1);
         let why = format!(
-            "sample `{}` has {texts} different texts, which {least} comparisons connect (each pair in both orders); this \
+            "sample `{}` has {texts} different texts, which {least} comparisons connect (each pair in both orders); \
+             this \
              is {}",
             sample.id.escape_debug(),
             2 * self.pairs(texts)
@@ -116,12 +117,12 @@ impl Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PairOrder {
-    /// That of which most is learnt about what --stop names, for its tokens: what is clear is not asked again.
+    /// Most informative pair for --stop, for its cost
     #[default]
     Adaptive,
-    /// That of whose difference least is known, for its tokens, whatever was answered.
+    /// Pair whose difference is least known, for its cost
     Gain,
-    /// Any, by the seed.
+    /// Random pair, by --seed
     Random,
 }
 
@@ -129,10 +130,10 @@ pub enum PairOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StopAt {
-    /// All places, but for less than one each in the mean.
+    /// All ranks, with a mean error below one rank
     #[default]
     Ranks,
-    /// Which text is the best.
+    /// The best candidate
     Best,
 }
 
@@ -386,9 +387,12 @@ impl BudgetFigures {
             certainty(|one| one.ranks_hold),
         ]);
         table.note(
-            "each pair is asked about in both orders. Best is best, ranks hold: how probable it is, by the judge's own answers, \
-             that its best text is the one found, and that its places are off by less than one each; the mean over contexts \
-             in which it is known, each in budget.jsonl. It says how well the judge's ranking is known, not how right the judge is.",
+            "each pair is asked about in both orders. Best is best, ranks hold: how probable it is, by the judge's \
+             own answers, \
+             that its best text is the one found, and that its places are off by less than one each; the mean over \
+             contexts \
+             in which it is known, each in budget.jsonl. It says how well the judge's ranking is known, not how right \
+             the judge is.",
         );
         if let Some(sure) = self.sure {
             let stop = &self.stop;

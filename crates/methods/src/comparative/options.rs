@@ -23,73 +23,93 @@ pub struct ComparativeParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged
-    /// over templates.
+    /// Prompt template: NAME or FILE; repeatable
+    ///
+    /// Built in: 1 and 2. Results are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before
-    /// it.
+    /// The two answers: for the first and second text
+    ///
+    /// Each is counted with and without a leading space.
     #[schemars(extend("form" = "FIRST,SECOND", "signed" = "labels"))]
     #[default(LabelWords::new("A", "B"))]
     pub label_words: LabelWords,
-    /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order
-    /// only), `symmetric:R` (a pair in both orders).
+    /// Comparisons to make in each context
+    ///
+    /// `full` makes all of them. The others make R comparisons: `random:R`, `no-repeat:R` (each pair in one order
+    /// only), `symmetric:R` (each pair in both orders).
     #[schemars(extend("form" = "SCHEME"))]
     #[default(PairSelection::Full)]
     pub pairs: PairSelection,
-    /// Ask fewer comparisons in each context: so many (80), a share of all (0.4), or `auto`, until the ranking is settled.
-    /// Each pair is asked about in both orders, and which one comes next follows from what was answered and what it costs
-    /// in tokens. docs/budget.md has what that brings.
+    /// Limit the comparisons in each context
+    ///
+    /// A number (80), a share of all comparisons (0.4), or `auto`: until the ranking is settled. Each pair is compared
+    /// in both orders. The next pair depends on earlier answers and on its cost in tokens. docs/budget.md reports the
+    /// savings.
     #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
     pub budget: Option<Budget>,
-    /// Of --budget: which pair is asked about next.
+    /// With --budget: how to choose the next pair
     #[schemars(extend("needs" = ["budget"]))]
     pub choose: PairOrder,
-    /// Of --budget: what is to be found. Pairs are chosen for it, and `auto` asks until it is settled.
+    /// With --budget: what the comparisons must settle
+    ///
+    /// Pairs are chosen for this goal, and `auto` ends when it is settled.
     #[schemars(extend("needs" = ["budget"]))]
     pub stop: StopAt,
-    /// Of --budget auto: how sure that has to be.
+    /// With --budget auto: certainty required to stop
     #[schemars(extend("form" = "SHARE", "needs" = ["budget"], "signed_if" = ["budget=auto"]))]
     #[default(0.95)]
     pub sure: f64,
-    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product
-    /// of experts (the log-odds that explain all comparisons best), or the
-    /// order under which the probabilities are most likely (the most likely of all orders up to 20 texts, else the best
-    /// that searches find, with how far from it that may be); with `hard-` the decisions, as likely as the judge's own
-    /// statistics make them (eq. 13), or, with `-symmetric`, as those of a judge without a preference for a place.
-    /// `auto`: the share of wins; where all samples are pairs the mean probability, since a pair whose verdict
-    /// turns with the order has won once each; with --budget the product of experts, since then a share of wins follows
-    /// which others a text met.
+    /// How comparisons become scores
+    ///
+    /// `win-ratio` is the share of wins, `mean-prob` the mean probability of being better, `bradley-terry` the
+    /// Bradley–Terry strength, and `experts` a product of experts: the log-odds that explain all comparisons best.
+    /// `likelihood` is the position in the order under which the probabilities are most likely: exact for up to 20
+    /// texts, else the best order found by search, with a bound on its distance from the optimum. `hard-likelihood`
+    /// uses decisions instead of probabilities, and the judge's own statistics for how likely each decision is
+    /// (equation 13); `hard-likelihood-symmetric` assumes a judge without position bias.
+    ///
+    /// `auto` is `experts` with --budget, because a share of wins then depends on the opponents of a text; `mean-prob`
+    /// if all samples are pairs, because a pair whose verdict changes with presentation order has one win each; else
+    /// `win-ratio`.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
-    /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both
-    /// orders count.
+    /// Scope of the correction for position bias
+    ///
+    /// One bias is estimated for each group of comparisons and corrected in all of them. Only pairs judged in both
+    /// orders enter the estimate.
     pub debias: DebiasMode,
-    /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.
+    /// How to decide a comparison: prob or samples:K
+    ///
+    /// `prob` uses the probabilities of the labels, `samples:K` uses K generated answers.
     #[schemars(extend("form" = "HOW"))]
     #[default(Decide::Prob)]
     pub decide: Decide,
-    /// Sampling temperature of `--decide samples:K`.
+    /// Sampling temperature of --decide samples:K
     #[schemars(extend("form" = "T", "signed_if" = ["decide!=prob"]))]
     #[default(1.0)]
     pub temperature: f64,
-    /// Longest answer of `--decide samples:K`, in tokens.
+    /// Longest answer of --decide samples:K, in tokens
     #[schemars(extend("form" = "N", "signed_if" = ["decide!=prob"]))]
     #[default(5)]
     pub max_tokens: usize,
-    /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer
-    /// candidates. Uses the comparisons that were made; needs `--pairs full`.
+    /// Analyse fewer comparisons and fewer candidates
+    ///
+    /// Reports Spearman against the number of comparisons, and the consistency of ranks with fewer candidates. No
+    /// further comparisons are made. Needs --pairs full.
     #[schemars(extend("scores" = false))]
     pub analyses: bool,
-    /// Draws that each point of the analyses is averaged over.
+    /// Random draws for each point of --analyses
     #[schemars(extend("form" = "N", "scores" = false))]
     #[default(50)]
     pub analysis_runs: usize,
-    /// Seed of everything random: chosen pairs, sampled answers, analyses.
+    /// Random seed
+    ///
+    /// For the choice of pairs, sampled answers and analyses.
     #[default(0)]
     pub seed: u64,
 }
@@ -155,13 +175,13 @@ impl JsonSchema for Ranking {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DebiasMode {
-    /// Probabilities are used as they are.
+    /// No correction
     None,
-    /// One weight for all comparisons of the run.
+    /// One bias for all comparisons of the run
     Global,
-    /// One weight per attribute, over all templates.
+    /// One bias per attribute, over all templates
     PerAttribute,
-    /// One weight per attribute and template: the bias of one prompt is not another's.
+    /// One bias per attribute and template
     #[default]
     PerPrompt,
 }

@@ -23,13 +23,12 @@ use crate::{Method, MethodError, MethodReport, RoleModel, Run, Signature, StageS
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Orders {
-    /// In both: a pair has the verdict in which they agree, else a tie; where verdicts are probabilities, their mean
-    /// decides.
+    /// Both orders; disagreement is a tie, probabilities are averaged
     #[default]
     Both,
-    /// In that of the data alone.
+    /// The order of the data only
     Given,
-    /// In one of them, chosen for each pair by a seeded coin.
+    /// One order per pair, drawn by --seed
     Seeded,
 }
 
@@ -37,10 +36,10 @@ pub enum Orders {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceUse {
-    /// None.
+    /// No references
     #[default]
     None,
-    /// Those in the data.
+    /// The references in the data
     Given,
 }
 
@@ -48,10 +47,10 @@ pub enum ReferenceUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum References {
-    /// Together in one prompt, numbered.
+    /// All in one prompt, numbered
     #[default]
     Together,
-    /// Each in a prompt of its own: the majority of the verdicts counts, of ratings and probabilities the mean.
+    /// One prompt each; verdicts are combined by majority or mean
     Each,
 }
 
@@ -62,18 +61,20 @@ pub struct JudgeParams {
     /// How the judge is asked.
     #[serde(flatten)]
     pub judging: JudgingOptions,
-    /// In which order the candidates of a pair are shown.
+    /// Presentation order of the candidates of a pair
     pub orders: Orders,
-    /// Which references the judge sees beside the candidates.
+    /// References shown to the judge
     pub reference: ReferenceUse,
-    /// How several references are shown.
+    /// How to show several references
     #[schemars(extend("signed_if" = ["reference=given"]))]
     pub references: References,
-    /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the
-    /// mean. May be given several times. Only one model is in memory at a time.
+    /// Further model for a panel of judges; repeatable
+    ///
+    /// The panel consists of --model and all --panel models. The majority of the verdicts counts, or the mean of the
+    /// ratings. Only one model is in memory at a time.
     #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub panel: Vec<String>,
-    /// Do not compare the result with the gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
@@ -84,37 +85,37 @@ pub struct Judge;
 impl Method for Judge {
     type Params = JudgeParams;
     const NAME: &'static str = "judge";
-    const ABOUT: &'static str =
-        "Let a model, or a panel of models, say which candidate is better or how good each is, with reasons";
+    const ABOUT: &'static str = "Judge candidates with one model or a panel";
     const LONG_ABOUT: &'static str = "\
-Let a model, or a panel of models, say which candidate is better or how good each is, with reasons.
+Judge candidates with one model or a panel.
 
-With --mode pairwise the judge sees two candidates and says [[A]], [[B]] or, with --ties, [[C]]; with --mode pointwise \
-it sees one and gives a rating on --scale: [[4]]. It may see references beside them (--reference given). How the \
-verdict is had: `generate` reads the last [[…]] of the text that the judge writes, and anything that was not offered \
-is `unparsed`; `rationale-label` lets it write, and takes the probabilities of all verdicts behind the last [[ of the \
-text; `label` takes them without a text. A rating is then the expectation over the scale.
+With --mode pairwise the judge sees two candidates and answers [[A]], [[B]] or, with --ties, [[C]]. With --mode \
+pointwise it sees one candidate and answers with a rating on --scale, such as [[4]]. --reference given also shows the \
+references. --verdict selects how a verdict is obtained: `generate` reads the last [[…]] of the judge's text, and any \
+other verdict than those offered is `unparsed`; `rationale-label` lets the judge write, then takes the probabilities \
+of all verdicts after the last [[ of the text; `label` takes them without a text. With probabilities a rating is the \
+expectation over the scale.
 
-A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else \
-a tie; with probabilities it is decided by their mean over references and orders. Where one order has no verdict the pair has \
-none. `changed` is the share of pairs whose verdict changes with the order; the order gap, of probabilities, is |p − \
-(1 − p′)|: 0 for a judge who ignores the order, 1 for one who sees nothing else.
+A pair is shown in both orders unless --orders changes that. Its verdict is the one on which the orders agree, else a \
+tie; with probabilities it is decided by their mean over references and orders. If one order has no verdict, the pair \
+has none. `changed` is the share of pairs whose verdict changes with presentation order. The order gap of \
+probabilities is |p − (1 − p′)|: 0 for a judge that ignores the order, 1 for a judge that sees nothing else.
 
---cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each \
-asks about each reference by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and \
-of ratings the mean counts, as it does of one model's probabilities under several references. Voices without a verdict have no part in a vote.
+--cycles K samples K answers to each question, --references each judges each reference separately, and --panel judges \
+with each model. In all three the majority counts, and a tied vote is a tie. Ratings are averaged, and so are one \
+model's probabilities under several references. Missing verdicts are not counted in a vote.
 
-What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or \
-for a verdict of the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the \
-record as it is.
+Lines of candidates, contexts and references that resemble the prompt's own lines are quoted with `> `. Verdicts of \
+the requested kind inside them are altered: for pairs, [[A]] is shown as [ [A]]. The judge's text is recorded \
+unchanged.
 
 Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, \
-outcome), `pairs.jsonl` (what each pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, \
-candidate, share of pairs won or mean rating) and `summary.json`.
+outcome), `pairs.jsonl` (the result of each pair, by judge and for the panel), `scores.jsonl` (item, candidate, share \
+of pairs won or mean rating) and `summary.json`.
 
-Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references \
-(a list), candidate_a and candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, \
-rationale, and name_a, name_b, ties or min, max.";
+Templates: pairwise, pointwise. Your own file is a Jinja template with the slots context, instruction, references (a \
+list), candidate_a and candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, \
+and name_a, name_b, ties or min, max.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 

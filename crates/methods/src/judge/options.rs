@@ -13,10 +13,10 @@ use crate::{MethodError, RatingScale};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Two candidates: which is better?
+    /// Two candidates: which is better
     #[default]
     Pairwise,
-    /// One candidate: how good is it?
+    /// One candidate: how good it is
     Pointwise,
 }
 
@@ -24,13 +24,12 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictMode {
-    /// The judge writes its reasons and then its verdict, `[[A]]`; the last one in the text counts.
+    /// Written reasons, then a verdict; the last `[[A]]` counts
     #[default]
     Generate,
-    /// It writes its reasons, and the verdict is taken from the probabilities of all verdicts behind the last `[[` of
-    /// the text.
+    /// Written reasons, then label probabilities after the last `[[`
     RationaleLabel,
-    /// It writes nothing: the verdict is taken from the probabilities of all verdicts as its answer.
+    /// Label probabilities only; nothing is written
     Label,
 }
 
@@ -45,55 +44,67 @@ impl VerdictMode {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgingOptions {
-    /// Whether candidates are compared in pairs, or each is rated by itself.
+    /// Compare candidates in pairs, or rate each one
     pub mode: Mode,
-    /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is
-    /// not a known one. May be given several times; each attribute is judged by itself.
+    /// Attribute to judge, such as quality; repeatable
+    ///
+    /// Any word is accepted, with --criteria if it is not built in. Each attribute is judged separately.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     #[default(vec!["quality".to_owned()])]
     pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
+    /// Word for a candidate in prompts
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("response".to_owned())]
     pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit.
+    /// Adjective form of the attribute
+    ///
+    /// Used by prompts that describe a text as ADJECTIVE. Needed only where the built-in form does not fit, and allowed
+    /// with one attribute only.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
-    /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
+    /// Meaning of the attribute, or @FILE
+    ///
+    /// Required for an attribute that is not built in.
     #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub criteria: Option<String>,
-    /// How verdicts are to be given, or what the ratings stand for, or @FILE.
+    /// Rules for verdicts or ratings, or @FILE
     #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub rubric: Option<String>,
-    /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
+    /// Ratings: integers from MIN (worst) to MAX (best)
+    ///
+    /// For --mode pointwise.
     #[schemars(extend("form" = "MIN..MAX", "signed_if" = ["mode=pointwise"]))]
     #[default(RatingScale { min: 1, max: 5 })]
     pub scale: RatingScale,
-    /// Let the judge call a pair a tie: `[[C]]`.
+    /// Allow a tie as verdict on a pair: `[[C]]`
     pub ties: bool,
-    /// How a verdict is had.
+    /// How to obtain a verdict
     #[schemars(extend("signed_if" = ["no_judge!=true"]))]
     pub verdict: VerdictMode,
-    /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is
-    /// decoded greedily.
+    /// Answers to sample for each question
+    ///
+    /// Several answers are sampled at --temperature; the majority of the verdicts counts, or the mean of the ratings.
+    /// One answer is decoded greedily.
     #[schemars(range(min = 1), extend("form" = "K", "signed_if" = ["verdict!=label", "no_judge!=true"]))]
     #[default(1)]
     pub cycles: u16,
-    /// Sampling temperature of --cycles.
+    /// Sampling temperature of --cycles
     #[schemars(extend("form" = "T", "exclusiveMinimum" = 0, "signed_if" = ["cycles!=1"]))]
     #[default(1.0)]
     pub temperature: f64,
-    /// Longest answer, in tokens.
+    /// Longest answer, in tokens
     #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["verdict!=label", "no_judge!=true"]))]
     #[default(1024)]
     pub max_tokens: u32,
-    /// The prompt: a file of your own in place of the built-in one of the mode (pairwise, pointwise).
+    /// Prompt template: NAME or FILE
+    ///
+    /// Built in: pairwise and pointwise, one for each mode.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     pub template: Option<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Seed of everything random.
+    /// Random seed
     #[default(0)]
     pub seed: u64,
 }

@@ -239,7 +239,6 @@ impl<'s> JudgeResults<'s> {
             attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
         let outcomes = self.outcomes();
         let mut table = self.verdict_table(&figures);
-        outcomes.notes(signature.model.as_ref(), &mut table);
         crate::attributes::note_absent_gold(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
@@ -299,8 +298,8 @@ impl<'s> JudgeResults<'s> {
                 case.conclusion()
             })
             .collect();
-        let mut tables = vec![table, preference_table(&figures), agreement_table, systems, gold_table];
-        tables.retain(|table| !table.rows.is_empty());
+        let others = [preference_table(&figures), table, agreement_table, gold_table];
+        let tables = gold::main_first(systems, others);
         MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
     }
 
@@ -326,8 +325,8 @@ impl<'s> JudgeResults<'s> {
             return table;
         }
         let columns = [
-            "attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95 % interval",
-            "order gap", "max", "mass",
+            "attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95% interval", "order gap",
+            "max", "mass",
         ];
         let mut table = Table::new("Verdicts on pairs", columns);
         for one in figures {
@@ -358,7 +357,7 @@ impl<'s> JudgeResults<'s> {
         for one in figures.iter().filter(|one| one.order.as_ref().is_some_and(|o| o.changed.figure.share > Some(0.5))) {
             let place = format!("{}, {}", one.attribute, one.judge);
             table.note(format!(
-                "{place}: most verdicts change with the order, so the judge looks at places more than at texts."
+                "{place}: most verdicts change with presentation order: the judge picks a position, not a text."
             ));
         }
         let unparsed: usize = figures.iter().filter_map(|one| one.unparsed_answers).sum();
@@ -435,7 +434,7 @@ impl<'s> JudgeResults<'s> {
 
 fn preference_table(figures: &[JudgeFigures<'_>]) -> Table {
     let columns = [
-        "attribute", "judge", "accuracy", "95 % interval", "right of all", "correct", "tied", "wrong", "not judged",
+        "attribute", "judge", "accuracy", "95% interval", "right of all", "correct", "tied", "wrong", "not judged",
         "given order", "turned",
     ];
     let mut table = Table::new("Accuracy against preferences", columns);
@@ -457,7 +456,8 @@ fn preference_table(figures: &[JudgeFigures<'_>]) -> Table {
         ]);
     }
     table.note(
-        "Tied: the preferred candidate shares the best score; among k that do it counts as 1/k. Guessing has 1/k among k \
+        "Tied: the preferred candidate shares the best score; among k that do it counts as 1/k. Guessing has 1/k \
+         among k \
          candidates, 0.5 between two.",
     );
     if figures.iter().any(|one| one.order.is_some()) {

@@ -123,11 +123,20 @@ pub(super) fn report(
     }
 }
 
+/// More candidate ids than this have a table of their own.
+const MOST_COLUMNS: usize = 6;
+
 fn tables(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Table> {
+    let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
+    let is_wide = names.len() > MOST_COLUMNS;
+    let beside: &[&String] = if is_wide { &[] } else { &names };
     let title = format!("{} of {}", counted(candidates, "candidate"), counted(samples, "sample"));
-    let mut all = Table::new(&title, ["metric", "all", "mean", "undefined"]);
+    let columns = ["metric", "all", "mean", "undefined"].into_iter().chain(beside.iter().map(|name| name.as_str()));
+    let mut all = Table::new(&title, columns);
     for entry in metrics {
-        all.push(cells![&entry.metric, number(entry.corpus), number(entry.mean), entry.undefined]);
+        let systems = beside.iter().map(|name| number(entry.systems[*name].as_f64()));
+        let cells = cells![&entry.metric, number(entry.corpus), number(entry.mean), entry.undefined];
+        all.push(cells.into_iter().chain(systems));
     }
     for entry in metrics.iter().filter(|entry| !entry.is_part) {
         all.notes.push(format!("{}|{}", entry.metric, entry.signature));
@@ -140,12 +149,11 @@ fn tables(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Tab
         all.notes.extend(entry.note_lines());
     }
     all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {}: {why}", counted(count, "time"))));
-    let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
-    if names.is_empty() {
+    if !is_wide {
         return vec![all];
     }
     let columns = std::iter::once("candidate").chain(metrics.iter().map(|entry| entry.metric.as_str()));
-    let mut systems = Table::new("by candidate id", columns);
+    let mut systems = Table::new("Metrics by candidate id", columns);
     for name in names {
         let numbers = metrics.iter().map(|entry| number(entry.systems[name].as_f64()));
         systems.push(cells![name].into_iter().chain(numbers));

@@ -37,10 +37,12 @@ pub(super) struct MetricRow<'a> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MetricModelOptions {
-    /// The encoder of bert-score, mover-score, blanc and bets.
+    /// Encoder for metrics, such as bert-score
+    ///
+    /// Used by bert-score, mover-score, blanc and bets.
     #[schemars(extend("form" = "NAME|PATH"))]
     pub encoder: Option<String>,
-    /// The sequence-to-sequence model of bart-score.
+    /// Sequence-to-sequence model of bart-score
     #[schemars(extend("form" = "NAME|PATH"))]
     pub seq2seq: Option<String>,
 }

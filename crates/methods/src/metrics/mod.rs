@@ -29,17 +29,23 @@ pub struct Metrics;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MetricsParams {
-    /// The metrics, with commas between them, each with its options where it has any: bleu:tok=intl,rouge-l
+    /// Metrics with their options, separated by commas
+    ///
+    /// Example: bleu:tok=intl,rouge-l.
     #[schemars(length(min = 1), extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
-    /// The encoder of bert-score, mover-score and blanc: a known name (`probity model list`), a folder with config.json
-    /// and safetensors, or a hub name (org/name) that is in the local cache
+    /// Encoder for metrics, such as bert-score
+    ///
+    /// Used by bert-score, mover-score, blanc and bets. A known name (`probity model list`), a folder with config.json
+    /// and safetensors, or a hub name (org/name) in the local cache.
     #[schemars(extend("form" = "NAME|PATH", "heading" = "Model", "signed" = "method"))]
     pub encoder: Option<String>,
-    /// The sequence-to-sequence model of bart-score and bart-score-source, named in the same ways
+    /// Sequence-to-sequence model of bart-score
+    ///
+    /// Also used by bart-score-source. Accepts the same forms as --encoder.
     #[schemars(extend("form" = "NAME|PATH", "heading" = "Model", "signed" = "method"))]
     pub model: Option<String>,
-    /// Do not compare the scores with the gold scores or preferences in the data
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
@@ -56,25 +62,24 @@ impl DynMethod for Metrics {
     }
 
     fn about(&self) -> &'static str {
-        "Score candidates against references by BLEU, chrF, TER, ROUGE and others"
+        "Score candidates with metrics such as BLEU, chrF and ROUGE"
     }
 
     fn long_about(&self) -> &'static str {
         "\
-Score candidates against references by BLEU, chrF, TER, ROUGE and others
+Score candidates with metrics such as BLEU, chrF and ROUGE.
 
-Each candidate of each sample is held against the sample's references, or against the text that it was made from, \
-which is the sample's context. Scores of single candidates and of all together are those of the tools that a metric \
-names, on the tools' scales. Where candidates of several samples have the same id, a system's name say, each id also \
-has a score of its own.
+Each candidate is compared with the references of its sample, or with its source, the sample's context. Scores of \
+single candidates and of all candidates are those of the tools that each metric names, on their scales. If candidates \
+of several samples share an id, such as the name of a system, each id has a score too.
 
-Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by \
---list. bert-score, mover-score and blanc read texts with an encoder, --encoder; bart-score asks a \
-sequence-to-sequence model, --model. Their scores are comparable where the model is the same, which signatures name.
+Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. --list shows them. \
+bert-score, mover-score, blanc and bets need an encoder (--encoder); bart-score needs a sequence-to-sequence model \
+(--model). Their scores are comparable only under the same model, which signatures name.
 
-In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), \
-summary.json (scores of all candidates and of each system, with their signatures), samples.jsonl and manifest.json. A \
-run that was interrupted goes on with --resume: what models made of texts is kept, and everything else is cheap."
+Files in --out: `scores.jsonl` (a row for each candidate and metric: item, candidate, index, metric, score, outcome), \
+`summary.json` (scores of all candidates and of each system, with signatures), `samples.jsonl` and `manifest.json`. \
+--resume continues an interrupted run: results of models are kept, and the rest is recomputed."
     }
 
     fn needs(&self) -> Needs {
@@ -284,7 +289,7 @@ mod tests {
         let about: Vec<_> = found.iter().filter_map(|one| one.about.as_deref()).collect();
         assert_eq!(about, ["ter", "rouge-l"], "parts have no verdict");
         for one in &found {
-            assert!(one.says.starts_with("No clear winner: x beats y in 2 of 2 samples: 100.0 %"), "{}", one.says);
+            assert!(one.says.starts_with("No clear winner: x beats y in 2 of 2 samples: 100.0%"), "{}", one.says);
         }
         assert_eq!(found[0].figures["head_to_head"]["means"][0], json!(12.5), "edits, as they are");
         assert!(found[0].because.starts_with("the difference may be chance"), "{}", found[0].because);
@@ -318,7 +323,7 @@ mod tests {
         let found = verdict("ter", &samples);
         assert_eq!((found.len(), found[0].about.as_deref()), (1, Some("ter")));
         let says = agreement(&found, 0);
-        assert!(says.starts_with("The metric is right on 12 of your 12 labels: 100.0 %"), "{says}");
+        assert!(says.starts_with("The metric is right on 12 of your 12 labels: 100.0%"), "{says}");
     }
 
     #[test]

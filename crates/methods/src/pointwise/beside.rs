@@ -74,7 +74,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// The number of words, in the direction that agrees better, and a constant for each system: the mean of what people say
+/// The number of words, in the direction that agrees better, and one constant per system: the mean of what people say
 /// of its texts in the other samples, unless ids are positions. Of the candidates that have a score.
 fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Baseline> {
     let by_text = |score: &dyn Fn(&Sample, &Candidate) -> Option<f64>| {
@@ -108,7 +108,7 @@ fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Bas
     let longer = of("length", by_text(&|_, candidate| Some(words(candidate))));
     let shorter = of("length (shorter is better)", by_text(&|_, candidate| Some(-words(candidate))));
     let length = longer.into_iter().chain(shorter).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
-    let constant = names_systems.then(|| of("a constant for each system", by_text(&of_system))).flatten();
+    let constant = names_systems.then(|| of("one constant per system", by_text(&of_system))).flatten();
     length.into_iter().chain(constant).collect()
 }
 
@@ -127,15 +127,15 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
         return;
     }
     let shown: Vec<String> =
-        baselines.iter().map(|one| format!("{} has {}", one.name, labels.shown(one.agreement))).collect();
+        baselines.iter().map(|one| format!("{} {}", one.name, labels.shown(one.agreement))).collect();
     let said = found.agreement.as_mut().unwrap_or(&mut found.says);
-    *said = format!("{said}; {}", shown.join(", "));
+    *said = format!("{said}; baselines: {}", shown.join(", "));
     for one in &baselines {
         found.figures["baselines"][one.name] = one.agreement.into();
     }
     let best = baselines.iter().filter(|one| one.agreement >= own).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
     if let Some(best) = best.filter(|_| found.trust != Trust::Unreliable) {
-        let why = format!("{} agrees as well without reading a text", best.name);
+        let why = format!("{} agrees equally well without reading the texts", best.name);
         found.because = match found.trust {
             Trust::Reliable => why,
             _ => format!("{}; {why}", found.because),
@@ -156,7 +156,8 @@ pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores
         for found in verdict.iter_mut().filter(|found| found.about == one.attribute) {
             let because = &found.because;
             found.because = format!(
-                "{because}; but these scores order texts as those of {other} do (Spearman {}): one score under two names",
+                "{because}; but these scores order texts as those of {other} do (Spearman {}): one score under two \
+                 names",
                 fixed(rho, 3)
             );
             found.figures["same_as"] = other.into();
@@ -213,11 +214,11 @@ mod tests {
         let scores = vec![vec![Some(0.0); 3]; 6];
         let found = baselines(&samples, Labels::Gold("coherence"), &scores);
         let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.agreement)).collect();
-        assert_eq!(shown, [("length (shorter is better)", 1.0), ("a constant for each system", 1.0)]);
+        assert_eq!(shown, [("length (shorter is better)", 1.0), ("one constant per system", 1.0)]);
         let mut told = conclusion("coherence", Trust::Reliable);
         tell_baselines(&mut told, &samples, "coherence", &scores);
         assert_eq!(
-            (told.trust, told.figures["baselines"]["a constant for each system"].as_f64()),
+            (told.trust, told.figures["baselines"]["one constant per system"].as_f64()),
             (Trust::Caution, Some(1.0))
         );
         assert!(told.says.contains("length (shorter is better) has 1.000"), "{}", told.says);
@@ -241,12 +242,9 @@ mod tests {
         told.figures = json!({ "accuracy": 0.9 });
         tell_baselines(&mut told, &samples, "coherence", &scores);
         let figures = &told.figures["baselines"];
-        assert_eq!(
-            (figures["length"].as_f64(), figures["a constant for each system"].as_f64()),
-            (Some(0.9), Some(0.9))
-        );
+        assert_eq!((figures["length"].as_f64(), figures["one constant per system"].as_f64()), (Some(0.9), Some(0.9)));
         assert_eq!(told.trust, Trust::Caution);
-        assert!(told.says.ends_with("length has 90.0 %, a constant for each system has 90.0 %"), "{}", told.says);
+        assert!(told.says.ends_with("length has 90.0%, one constant per system has 90.0%"), "{}", told.says);
         // What stands in a place is no system.
         for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
             candidate.id = candidate.id.replace("system ", "answer_");

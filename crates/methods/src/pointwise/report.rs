@@ -98,19 +98,15 @@ impl PointwiseTables {
             PointwiseAsk::Labels { .. } => {
                 "Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
             }
-            PointwiseAsk::Candidate { .. } | PointwiseAsk::Classes { .. } | PointwiseAsk::Texts { .. } => {
-                "No labels are asked for: there is no mass."
-            }
+            PointwiseAsk::Candidate { .. } | PointwiseAsk::Classes { .. } | PointwiseAsk::Texts { .. } => "",
         };
-        self.scores.note(format!("{above_zero}{mass}"));
+        self.scores.notes.extend(Some(format!("{above_zero}{mass}")).filter(|note| !note.is_empty()));
         let low: usize = rows.iter().filter(|row| row.outcome.is_low_mass()).count();
         if low > 0 {
             let asked = rows.iter().filter(|row| row.mass.is_some());
             let once = if asked.clone().any(|row| row.answers.len() > 1) { ", in one answer at least" } else { "" };
             let all = counted(asked.count(), "candidate");
-            self.scores.note(format!(
-                "for {low} of {all} the model hardly considers any of the labels{once}; read them with care."
-            ));
+            self.scores.note(format!("{low} of {all} have low label mass{once}."));
         }
     }
 }
@@ -148,7 +144,6 @@ impl Pointwise<'_> {
         }
         tell_repeated(&mut filled.verdict, &of_run.attributes);
         filled.note(self, rows);
-        outcomes.notes(signature.model.as_ref(), &mut filled.scores);
         crate::attributes::note_absent_gold(gold, &mut filled.scores);
         if gold.is_empty() && !self.no_gold {
             gold::note_unused(self.samples, &mut filled.scores);
@@ -165,8 +160,7 @@ impl Pointwise<'_> {
             }
         }
         let questions = self.questions_table(places, rows);
-        let tables = [filled.scores, questions, filled.systems, filled.gold];
-        let tables = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
+        let tables = gold::main_first(filled.systems, [filled.scores, questions, filled.gold]);
         let headline = if filled.agreement.is_empty() { filled.means } else { filled.agreement };
         let verdict = filled.verdict;
         MethodReport { values, tables, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) }

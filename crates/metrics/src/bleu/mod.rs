@@ -18,25 +18,23 @@ pub(crate) use tokens::{Tokens, points, set_apart};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BleuOptions {
-    /// How texts are cut into words
+    /// Tokenizer
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// What an order without a match counts: exp halves it with each such order (NIST), floor takes k in its place,
-    /// add-k adds k to all orders but the first, none leaves it at zero
+    /// Smoothing of n-gram orders without a match
     #[default(Smooth::Exp)]
     smooth: Smooth,
-    /// The number of floor (left out: 0.1) and add-k (left out: 1); positive
+    /// Smoothing value [default: 0.1 for floor, 1 for add-k]
     #[schemars(extend("exclusiveMinimum" = 0))]
     k: Option<f64>,
-    /// Leave orders out for which a candidate is too short: of each item alone, as sacrebleu's sentence scores do; also
-    /// of the corpus; never
+    /// Omit orders for which a candidate is too short
     #[default(Effective::Items)]
     eff: Effective,
-    /// The longest n-grams
+    /// Longest n-grams
     #[schemars(range(min = 1, max = 16))]
     #[default(4)]
     order: u8,
-    /// Whether case makes no difference
+    /// Ignore case
     lowercase: bool,
 }
 
@@ -65,14 +63,17 @@ pub(crate) struct Bleu(BleuOptions);
 impl Definition for Bleu {
     type Options = BleuOptions;
     const NAME: &'static str = "bleu";
-    const ABOUT: &'static str =
-        "Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100";
+    const ABOUT: &'static str = "N-gram precision with a brevity penalty, 0 to 100";
     const LONG_ABOUT: &'static str = "\
-Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100.
+N-gram precision with a brevity penalty, 0 to 100.
 
-Equal to sacrebleu (Post 2018). Of several references an n-gram matches as often as the one that has it most, and the \
-length that is nearest to \
-the candidate's counts, the shorter of two. The corpus's score is made of summed counts, not a mean of its items.";
+Papineni et al. 2002. Equal to sacrebleu (Post 2018). With several references an n-gram matches as often as in the \
+reference that has it most, and the reference length is the one nearest to the candidate's, the shorter of two. The \
+corpus score is computed from summed counts; it is not a mean over items.
+
+An order without a match counts by `smooth`: exp halves its value with each such order (NIST), floor uses k, add-k \
+adds k to all orders except the first, none leaves it at zero. `eff` omits orders for which a candidate is too short: \
+items for the scores of single items, as in sacrebleu's sentence scores, yes for the corpus too, no never.";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: BleuOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {

@@ -23,22 +23,21 @@ use wordnet::WordNet;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct MeteorOptions {
-    /// How texts are cut into words
+    /// Tokenizer
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with
-    /// their synonyms
+    /// Folder with the `WordNet` files, for synonyms
     #[schemars(extend("form" = "DIR"))]
     wordnet: Option<PathBuf>,
-    /// The weight of recall against precision, from 0 (precision alone) to 1 (recall alone)
+    /// Weight of recall against precision, 0 to 1
     #[default(0.9)]
     #[schemars(range(min = 0, max = 1))]
     alpha: f64,
-    /// The exponent of the penalty for scattered matches
+    /// Exponent of the penalty for scattered matches
     #[default(3.0)]
     #[schemars(extend("exclusiveMinimum" = 0))]
     beta: f64,
-    /// The most that the penalty for scattered matches takes away, 0 to 1
+    /// Largest penalty for scattered matches, 0 to 1
     #[default(0.5)]
     #[schemars(range(min = 0, max = 1))]
     gamma: f64,
@@ -55,27 +54,22 @@ pub(crate) struct Meteor {
 impl Definition for Meteor {
     type Options = MeteorOptions;
     const NAME: &'static str = "meteor";
-    const ABOUT: &'static str = "Words matched as they are, by stem and by synonym, with a penalty for scattered \
-                                 matches (Banerjee and Lavie 2005), 0 to 1";
+    const ABOUT: &'static str = "Word matches by form, stem and synonym, 0 to 1";
     const LONG_ABOUT: &'static str = "\
-Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 \
-to 1.
+Word matches by form, stem and synonym, 0 to 1.
 
-Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, \
-beta 3 and gamma 0.5. \
-Words in lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those \
-whose stem is in a \
-WordNet synset of the candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the \
-last reference word \
-that fits. With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of matches \
-that follow each \
-other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it is \
-0. Of several \
-references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it gives the \
-same for words that \
-are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where \
-neither text has a word \
-there is no score (nltk: 0).";
+Banerjee and Lavie 2005. Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula \
+of 2005 for alpha 0.9, beta 3 and gamma 0.5. Lower-case words are matched one to one: first equal words, then words \
+with equal Porter stems, then words whose stem is in a WordNet synset of the candidate's stem. The last step needs \
+`wordnet`, a folder with WordNet's files (index.noun, data.noun, noun.exc, …). Each step starts at the candidate's end \
+and takes the last reference word that fits.
+
+With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of consecutive \
+matches in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it \
+is 0. alpha 0 is precision alone, alpha 1 recall alone. With several references the highest score counts; the corpus \
+score is the mean over items. nltk expects tokenized text, and gives the same score for the same words (Hugging Face's \
+evaluate uses nltk's word_tokenize: pass texts tokenized that way, with tok=none). If neither text has a word, there \
+is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
     const MEAN: bool = true;
 

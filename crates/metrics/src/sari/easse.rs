@@ -16,16 +16,15 @@ use crate::text::{tokenized, word_settings, words};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct SariEasseOptions {
-    /// How texts are cut into words
+    /// Tokenizer
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// Whether case makes a difference
+    /// Distinguish case
     cased: bool,
-    /// What is averaged over n-grams of one to four words: F1 of each, as in the authors' experiments, or precision and
-    /// recall, as in the paper's equations
+    /// What to average over n-gram orders
     #[default(Average::F1)]
     average: Average,
-    /// What counts of deletions: their F1, or their precision, as in the paper's equations
+    /// Score of deletions: F1 or precision
     #[default(Deletion::F1)]
     delete: Deletion,
 }
@@ -50,22 +49,19 @@ pub(crate) struct SariEasse(SariEasseOptions);
 impl Definition for SariEasse {
     type Options = SariEasseOptions;
     const NAME: &'static str = "sari-easse";
-    const ABOUT: &'static str = "N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et \
-                                 al. 2016, as in EASSE), 0 to 100";
+    const ABOUT: &'static str = "SARI (edits of the source) as in EASSE, 0 to 100";
     const LONG_ABOUT: &'static str = "\
-N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100.
+SARI (edits of the source) as in EASSE, 0 to 100.
 
-Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps \
-and deletes, of \
-what the references do, and of what both do are summed over all items; each operation's precision and recall are made \
-of these sums, and \
-SARI is the mean of the three operations' F1. Additions count once for each kind of n-gram; with R references the \
-source's and the \
-candidate's occurrences count R times, against the sum of the references'. An item's score is that of a corpus of it \
-alone. A share of \
-nothing is 0, so a copy of its source that needed no change has 0 for add and delete. The other implementations in use \
-are sari-xu and \
-sari-hf.";
+N-grams rightly added to the source, kept and deleted (Xu et al. 2016). Equal to EASSE (Alva-Manchego et al. 2019). \
+For n-grams of one to four words, the counts of additions, kept n-grams and deletions by the candidate, by the \
+references, and by both are summed over all items. Each operation's precision and recall are computed from these sums, \
+and SARI is the mean of the three operations' F1. `average` averages F1 over the orders, as in the authors' \
+experiments, or precision and recall, as in the paper's equations; `delete` scores deletions by F1, or by precision as \
+in those equations. Additions count once for each kind of n-gram. With R references the occurrences in source and \
+candidate count R times, against the sum of the references'. An item's score is that of a corpus of this item. A share \
+of nothing is 0, so a copy of a source that needed no change has 0 for add and delete. The other common \
+implementations are sari-xu and sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
 

@@ -17,10 +17,10 @@ use crate::text::{tokenized, word_settings, words};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct SariXuOptions {
-    /// How texts are cut into words; none cuts at each single space, as the script does
+    /// Tokenizer; none splits at each single space
     #[default(Tokens::None)]
     tok: Tokens,
-    /// Whether case makes a difference
+    /// Distinguish case
     cased: bool,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct SariXuOptions {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct SariHfOptions {
-    /// How texts are cut into words; none cuts at each single space
+    /// Tokenizer; none splits at each single space
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// Whether case makes a difference
+    /// Distinguish case
     cased: bool,
 }
 
@@ -44,22 +44,18 @@ pub(crate) struct SariHf;
 impl Definition for SariXu {
     type Options = SariXuOptions;
     const NAME: &'static str = "sari-xu";
-    const ABOUT: &'static str =
-        "N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100";
+    const ABOUT: &'static str = "SARI (edits of the source) as in SARI.py, 0 to 100";
     const LONG_ABOUT: &'static str = "\
-N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100.
+SARI (edits of the source) as in SARI.py, 0 to 100.
 
-Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping \
-average, over kinds of \
-n-grams, the share of kept occurrences that the references keep too; deletions count by their precision so averaged, \
-where an occurrence \
-is rightly deleted if it is one more than the references have; additions by F1 over kinds of n-grams. SARI is the mean \
-of F1 of keeping, \
-precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R \
-references the source's and \
-the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its \
-items. Texts should \
-come tokenized. The other implementations in use are sari-easse and sari-hf.";
+N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016). Equal to the authors' script \
+SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping average, over kinds of n-grams, \
+the share of kept occurrences that the references keep too. Deletions count by precision, averaged in the same way; \
+deleted occurrences are right as far as they outnumber those in the references. Additions count by F1 over kinds of \
+n-grams. SARI is the mean of F1 of keeping, precision of deleting and F1 of adding, each averaged over the four \
+lengths; a share of nothing is 0. With R references the occurrences in source and candidate count R times, against the \
+sum of the references'. The corpus score is the mean over items. Texts should be tokenized; the script splits at each \
+single space (tok=none). The other common implementations are sari-easse and sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
     const MEAN: bool = true;
@@ -72,16 +68,14 @@ come tokenized. The other implementations in use are sari-easse and sari-hf.";
 impl Definition for SariHf {
     type Options = SariHfOptions;
     const NAME: &'static str = "sari-hf";
-    const ABOUT: &'static str =
-        "N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100";
+    const ABOUT: &'static str = "SARI (edits of the source) as in evaluate, 0 to 100";
     const LONG_ABOUT: &'static str = "\
-N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100.
+SARI (edits of the source) as in evaluate, 0 to 100.
 
-Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) \
-with two changes. A \
-share of nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of \
-occurrences. The \
-corpus's score is the mean of its items.";
+N-grams rightly added to the source, kept and deleted, by sentence. Equal to the metric sari of Hugging Face's \
+evaluate, adopted from tensor2tensor: the authors' script (sari-xu) with two changes. A share of nothing is 1, so a \
+text that needed no change loses nothing; and recall of keeping divides sums of occurrences. The corpus score is the \
+mean over items.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
     const MEAN: bool = true;

@@ -22,13 +22,13 @@ use crate::text::words;
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "four switches of tercom, each an option by itself")]
 pub(crate) struct TerOptions {
-    /// Set punctuation apart and read XML's entities, as tercom does on request
+    /// Split off punctuation and decode XML entities
     normalized: bool,
-    /// Leave punctuation out
+    /// Remove punctuation
     no_punct: bool,
-    /// Do both for Chinese and Japanese too, and set their characters apart
+    /// Also treat Chinese and Japanese, by character
     asian: bool,
-    /// Whether case makes a difference
+    /// Distinguish case
     case_sensitive: bool,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct Ter(TerOptions);
 impl Definition for Ter {
     type Options = TerOptions;
     const NAME: &'static str = "ter";
-    const ABOUT: &'static str = "Edits of words, shifts of word sequences among them, in per cent of the reference's \
-                                 words (Snover et al. 2006); lower is better";
+    const ABOUT: &'static str = "Word edits in % of reference words; lower is better";
     const LONG_ABOUT: &'static str = "\
-Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower \
-is better.
+Word edits in % of reference words; lower is better.
 
-Equal to sacrebleu (Post 2018), with its limits: shifts of up to 10 words over up to 50, at most 1000 tried, edits \
-within 25 words of the \
-diagonal. Of several references the one with the fewest edits counts, over the mean of their lengths. The corpus's \
-rate is that of summed edits \
-over summed lengths, not a mean of its items. It may exceed 100.";
+Snover et al. 2006. Shifts of word sequences count as edits too. Equal to sacrebleu (Post 2018), with its limits: \
+shifts of up to 10 words over up to 50, at most 1000 tried, edits within 25 words of the diagonal. With several \
+references the one with the fewest edits counts, over the mean of their lengths. The corpus rate divides summed edits \
+by summed lengths; it is not a mean over items. It may exceed 100.
+
+`normalized` splits off punctuation and decodes XML entities, as tercom does on request. With `asian` this and \
+`no-punct` apply to Chinese and Japanese too, and `normalized` makes each of their characters a word.";
     const NEEDS: Needs = &[Need::References];
     const LOWER_IS_BETTER: bool = true;
 

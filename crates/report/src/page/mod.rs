@@ -114,7 +114,7 @@ pub fn policy_hash(text: &str) -> String {
 /// The run in a line, its figures, its plots, then what its method says and what it was.
 fn run(number: usize, part: &ReportPart) -> Markup {
     let heading = format!("run{number}-h");
-    let signature = part.run.summary["signature_line"].as_str();
+    let signature = part.run.signature();
     let place = |end: &str| part.tables.iter().find(|table| table.id.ends_with(end));
     let others: Vec<&Table> =
         part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();

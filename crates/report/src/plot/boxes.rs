@@ -8,7 +8,7 @@ use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) name: String,
-    /// 5 %, 25 %, 50 %, 75 % and 95 % of the scores lie below.
+    /// 5%, 25%, 50%, 75% and 95% of the scores lie below.
     pub(crate) quantiles: [f64; 5],
     pub(crate) mean: f64,
     pub(crate) n: usize,

@@ -40,7 +40,7 @@ pub(crate) const HOSTILE: &[&str] = &[
     "]]><!DOCTYPE x [<!ENTITY e SYSTEM \"file:///etc/passwd\">]>&e;",
     "javascript:window.pwned=7",
     "<a href=\"javascript:window.pwned=8\">x</a><form action=\"http://127.0.0.1:9/\"><button>x</button></form>",
-    "{{7*7}}${7*7}<%= 7*7 %>",
+    "{{7*7}}${7*7}<%= 7*7%>",
     "=HYPERLINK(\"http://127.0.0.1:9/\",\"x\")",
     "+1+cmd|' /C calc'!A0",
     "-2+3",

@@ -45,7 +45,7 @@ impl Record for GenerateLine {
 
     fn check_line(line: &[u8]) -> Option<LineError> {
         let RoundedNumber { path, literal } = rounded_number(line, &["schema"])?;
-        let error = LineError::content("schema", format!("{path}: {literal} cannot be kept: reading it changes it"));
+        let error = LineError::content("schema", format!("{path}: {literal} cannot be read exactly"));
         Some(error.with_hint("write a number of at most 15 digits, or a string"))
     }
 
@@ -66,8 +66,8 @@ impl Record for GenerateLine {
             self.stop.iter().flat_map(|OneOrMany(stops)| stops).all(|stop| !stop.is_empty()),
             "a stop sequence is empty",
         );
-        must("choice", self.choice.as_ref().is_none_or(|choice| !choice.is_empty()), "there is nothing to choose from");
-        must("temperature", self.temperature.is_none_or(|t| t >= 0.0 && t.is_finite()), "must be a number from 0 on");
+        must("choice", self.choice.as_ref().is_none_or(|choice| !choice.is_empty()), "the list is empty");
+        must("temperature", self.temperature.is_none_or(|t| t >= 0.0 && t.is_finite()), "must be at least 0");
         must("top_k", self.top_k != Some(0), "must be at least 1");
         must("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1");
         must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1");
@@ -75,7 +75,7 @@ impl Record for GenerateLine {
         for (field, given) in ["top_k", "top_p", "min_p", "seed"].into_iter().zip(given) {
             // A temperature of 0 says that they are meant to mean nothing.
             let drawn = !given || self.temperature.is_some();
-            must(field, drawn, "goes with a `temperature` above 0, without which nothing is drawn");
+            must(field, drawn, "requires a `temperature` above 0");
         }
         wrong
     }

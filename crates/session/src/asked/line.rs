@@ -45,10 +45,10 @@ pub(super) fn check_prompt(
     let given = [("prompt", prompt.is_some()), ("messages", messages.is_some()), ("tokens", tokens.is_some())];
     let mut wrong: Vec<LineError> = exactly_one(&given).into_iter().collect();
     if messages.is_some_and(Vec::is_empty) {
-        wrong.push(LineError::content("messages", "there is no message"));
+        wrong.push(LineError::content("messages", "the list is empty"));
     }
     if answer_prefix.is_some() && messages.is_none() {
-        wrong.push(LineError::content("answer_prefix", "goes with `messages` only; put it at the end of the prompt"));
+        wrong.push(LineError::content("answer_prefix", "requires `messages`; append it to the prompt instead"));
     }
     wrong
 }
@@ -72,13 +72,13 @@ pub(super) fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
     if fields.iter().any(|(_, given)| *given) {
         return at_most_one(fields);
     }
-    Some(LineError::content("", format!("one of {} is needed", names(fields))))
+    Some(LineError::content("", format!("one of {} is required", names(fields))))
 }
 
 /// What is wrong where one of these fields can be given.
 pub(super) fn at_most_one(fields: &[(&str, bool)]) -> Option<LineError> {
     let (second, _) = fields.iter().filter(|(_, given)| *given).nth(1)?;
-    Some(LineError::content(*second, format!("only one of {} can be given", names(fields))))
+    Some(LineError::content(*second, format!("only one of {} is allowed", names(fields))))
 }
 
 fn names(fields: &[(&str, bool)]) -> String {

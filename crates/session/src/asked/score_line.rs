@@ -51,17 +51,17 @@ impl Record for ScoreLine {
             ("classes", self.asks_classes()),
         ]));
         if self.asks_classes() && self.answer_prefix.is_some() {
-            let why = "goes with `labels` or `continuation`: a class head reads the last message as it is";
+            let why = "requires `labels` or `continuation`; a class head reads the last message unchanged";
             wrong.push(LineError::content("answer_prefix", why));
         }
         if self.continuation.as_ref().is_some_and(String::is_empty) {
             wrong.push(LineError::content("continuation", "empty"));
         }
         if self.termination.is_some() && self.labels.is_none() {
-            wrong.push(LineError::content("termination", "goes with `labels` only"));
+            wrong.push(LineError::content("termination", "requires `labels`"));
         }
         if self.layers.is_some() && self.continuation.is_none() {
-            wrong.push(LineError::content("layers", "go with `continuation` only"));
+            wrong.push(LineError::content("layers", "requires `continuation`"));
         }
         if let Some(labels) = &self.labels
             && let Err(error) = LabelSet::new(labels.0.clone())

@@ -14,14 +14,15 @@ use crate::Shard;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DataOptions {
-    /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input
+    /// Samples: JSONL, CSV, TSV, Parquet (.gz, .zst); - for stdin
     #[schemars(length(min = 1), extend("form" = "FILE", "heading" = "Data and output"))]
     pub data: PathBuf,
     /// How their file is read.
     #[serde(flatten)]
     pub read: ReadOptions,
-    /// Judge one of N parts of the samples, I from 1: every N-th, from the I-th on. `probity merge` makes of the folders
-    /// of all parts the folder of one run
+    /// Judge only part I of N (every N-th sample, from the I-th)
+    ///
+    /// Parts count from 1. `probity merge` joins the folders of all parts into the folder of one run.
     #[schemars(extend("form" = "I/N", "heading" = "Data and output"))]
     pub shard: Option<Shard>,
     /// Of a file that holds more than samples, what makes samples of it.

@@ -17,12 +17,15 @@ use smart_default::SmartDefault;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelOptions {
-    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name
-    /// (org/name) that is in the local cache
+    /// Name, path or hub name (ORG/NAME) of the model
+    ///
+    /// `probity model list` shows the known names. A path leads to a .gguf file or to a folder with config.json and
+    /// safetensors. A hub name must be in the local cache; `probity model get` downloads it.
     #[schemars(length(min = 1), extend("form" = "NAME|PATH", "heading" = "Model"))]
     pub model: String,
-    /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers
-    /// that it changes are held as 32-bit floats
+    /// `LoRA` adapter to merge into the model: a folder saved by PEFT
+    ///
+    /// Layers that the adapter changes are kept as 32-bit floats.
     #[schemars(extend("form" = "DIR", "heading" = "Model"))]
     pub adapter: Option<PathBuf>,
     /// How it computes.
@@ -56,21 +59,29 @@ impl ModelOptions {
 #[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComputingOptions {
-    /// The arithmetic in which quantised weights meet activations; recorded in every result
+    /// Precision of products of weights and activations
+    ///
+    /// Every result records it.
     #[schemars(extend("form" = "PRECISION", "heading" = "Model"))]
     pub precision: Precision,
-    /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
-    /// as those do; cuda:0,cuda:1 or cuda:all divides the work among several devices, cuda:0+cuda:1 the layers of a model
-    /// that is larger than one; scores are the same bits from run
-    /// to run on cpu alone, and every result's signature names the devices
+    /// Device: cpu, cuda:N, metal or candle-cpu
+    ///
+    /// `cuda:N` and `metal` need a build with their feature. `candle-cpu` runs the code of those devices on the
+    /// processor. `cuda:0,cuda:1` and `cuda:all` copy the model to several devices and divide the work; `cuda:0+cuda:1`
+    /// divides the layers of a model that is too large for one. Scores are bit-identical from run to run on `cpu` only.
+    /// Every result's signature names the devices.
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
     pub device: DeviceList,
-    /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
+    /// Flag verdicts with less label mass than this as `low_mass`
+    ///
+    /// Label mass is the probability of all labels under the full vocabulary.
     #[schemars(range(min = 0, max = 1), extend("form" = "P", "heading" = "Model"))]
     #[default(DEFAULT_MIN_MASS)]
     pub min_mass: f64,
-    /// How to compute; repeatable. Results on `cpu` do not depend on it
+    /// Compute setting; repeatable
+    ///
+    /// Settings do not change results on `cpu`.
     #[schemars(extend("form" = "KEY=VALUE", "heading" = "Model"))]
     pub compute: ComputeOptions,
     /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for keys
@@ -87,21 +98,22 @@ pub struct ComputeOptions {
     /// Number of threads [default: one per processor]
     #[schemars(range(min = 1, max = 1024), extend("form" = "N"))]
     pub threads: Option<usize>,
-    /// Compute every prompt from scratch, which is slower
+    /// Compute every prompt from scratch (slower)
     pub no_sharing: bool,
-    /// Tokens in one pass [default: 1024; on CUDA and Metal up to 8192]
+    /// Tokens per forward pass [default: 1024; on CUDA and Metal up to 8192]
     #[schemars(range(min = 1), extend("form" = "N"))]
     pub token_budget: Option<usize>,
-    /// Memory for keys and values, such as 2GiB; a prompt that does not fit is `too_long` [default: half of what is free]
+    /// Memory for keys and values, such as 2GiB; prompts that do not fit are `too_long` [default: half of the free
+    /// memory]
     #[schemars(extend("form" = "SIZE"))]
     pub cache_budget: Option<ByteSize>,
-    /// Guess tokens of a generated text where it repeats itself or the prompt
+    /// Draft tokens of generated texts that repeat themselves or the prompt
     pub draft: Drafting,
-    /// Texts generated at the same time
+    /// Number of texts generated in parallel
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(LoadOptions::default().side_by_side)]
     pub side_by_side: usize,
-    /// plain, avx2, avx-vnni, avx512 or amx [default: the widest available]
+    /// Instruction set: plain, avx2, avx-vnni, avx512 or amx [default: the widest available]
     #[serde(with = "isa_name")]
     #[schemars(with = "Option<String>", extend("form" = "NAME"))]
     pub isa: Option<Isa>,
@@ -177,7 +189,7 @@ pub enum ByteSizeError {
     #[error("expected a size such as 2GiB")]
     Number,
     /// A small number without a unit, by which nobody means bytes.
-    #[error("expected a unit, such as in 2GiB: without one these are bytes")]
+    #[error("expected a unit, as in 2GiB; a number without a unit is in bytes")]
     Bare,
 }
 

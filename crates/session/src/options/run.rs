@@ -33,8 +33,7 @@ pub struct RunOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OutputOptions {
-    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
-    /// runs/METHOD-DATE-TIME
+    /// Run folder, created if missing [default: runs/METHOD-DATE-TIME]
     #[schemars(length(min = 1), extend("form" = "DIR", "heading" = "Data and output"))]
     pub out: Option<PathBuf>,
 }
@@ -43,18 +42,23 @@ pub struct OutputOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AskOptions {
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
-    /// memory and time. Texts to be written count at their limits, without what is guessed in vain
+    /// Print what the run would cost; query and write nothing
+    ///
+    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time.
+    /// Generated texts count with their maximum length, without rejected drafts.
     #[schemars(extend("heading" = "Data and output"))]
     pub dry_run: bool,
-    /// Exit with 1 where a sample could not be scored
+    /// Exit with 1 if a sample could not be scored
     #[schemars(extend("heading" = "Data and output"))]
     pub strict: bool,
-    /// End after this stage of the method; the same command without this and with --resume goes on
+    /// Stop after this stage of the method
+    ///
+    /// The same command with --resume and without --until continues.
     #[schemars(extend("form" = "STAGE", "heading" = "Data and output"))]
     pub until: Option<String>,
-    /// Take a stage's table from a file in the place of asking: one that a run has left, or one of your own. May be
-    /// given several times
+    /// Read a stage's table from a file instead; repeatable
+    ///
+    /// The file is a table from another run or your own. The stage is not computed.
     #[schemars(extend("form" = "STAGE=FILE", "heading" = "Data and output"))]
     pub from: Vec<StageTable>,
 }
@@ -95,16 +99,18 @@ written_as_text!(StageTable);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct KeepOptions {
-    /// Replace an earlier run in that folder
+    /// Replace an earlier run in the run folder
     #[schemars(extend("heading" = "Data and output"))]
     pub overwrite: bool,
-    /// Go on with the run in that folder: what is answered there is not asked again
+    /// Continue the run in the run folder, reusing its answers
     #[schemars(extend("conflicts" = ["overwrite"], "heading" = "Data and output"))]
     pub resume: bool,
-    /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
+    /// Folder of cached answers to reuse and extend
+    ///
+    /// Runs of any method may share it.
     #[schemars(length(min = 1), extend("form" = "DIR", "heading" = "Data and output"))]
     pub cache: Option<PathBuf>,
-    /// Keep no answers: a run that is interrupted begins anew
+    /// Store no answers; an interrupted run starts from scratch
     #[schemars(extend("conflicts" = ["resume"], "heading" = "Data and output"))]
     pub no_store: bool,
 }

@@ -22,7 +22,7 @@ pub struct ConformalScores {
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoConformal {
     /// No distance would do with fewer contexts.
-    #[error("{items} items with labels are too few: {needed} are needed")]
+    #[error("{needed} labelled samples are needed, you have {items}")]
     TooFew {
         /// Contexts with labels.
         items: usize,

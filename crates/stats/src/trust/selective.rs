@@ -50,7 +50,7 @@ pub struct Selection {
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoSelection {
     /// Even without a single disagreement they promise nothing.
-    #[error("{labels} of the {needed} labels that a promise takes even where all agree")]
+    #[error("at least {needed} labelled samples are needed, you have {labels}")]
     TooFew {
         /// Labels that there are of verdicts that may be trusted.
         labels: usize,
@@ -58,7 +58,9 @@ pub enum NoSelection {
         needed: usize,
     },
     /// The surest verdicts disagree with people too often.
-    #[error("of the surest verdicts {disagreements} of {labelled} disagree with people: up to {bound:.3} of such may")]
+    #[error(
+        "{disagreements} of the {labelled} surest verdicts disagree with people: up to {bound:.3} of such verdicts may"
+    )]
     Disagrees {
         /// The surest that have labels enough.
         labelled: usize,
@@ -211,12 +213,12 @@ mod tests {
     fn what_is_still_needed_is_enough_and_no_label_more() {
         let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
         let broken = |labelled, disagreements| NoSelection::Disagrees { labelled, disagreements, bound: 1.0 };
-        let needed = rule.still_needed(broken(40, 6)).expect("15 % is below α");
+        let needed = rule.still_needed(broken(40, 6)).expect("15% is below α");
         let at = |labels: usize| rule.bound((labels * 6).div_ceil(40), labels);
         assert!((40..40 + needed).all(|labels| at(labels) > 0.2) && at(40 + needed) <= 0.2, "{needed}");
         // 44 of 264, where the bound holds for the first time.
         assert_eq!(rule.still_needed(broken(30, 5)), Some(234));
-        assert_eq!(rule.still_needed(broken(40, 9)), None, "22 % is above α, and stays there");
+        assert_eq!(rule.still_needed(broken(40, 9)), None, "22% is above α, and stays there");
         assert_eq!(rule.still_needed(NoSelection::TooFew { labels: 4, needed: 11 }), Some(7));
         // Fewer do than between the largest numbers of one and of the next disagreement: the first number of all.
         for (labelled, disagreements, alpha, delta) in [(34, 9, 0.3, 0.2), (31, 6, 0.2, 0.1), (30, 13, 0.45, 0.1)] {

@@ -36,7 +36,7 @@ impl<'s> AttackedItem<'s> {
     }
 }
 
-/// The worst and the best by gold scores; none where they are level.
+/// The worst and the best by gold scores; none where they tie.
 fn by_scores<'c>(shown: &[&'c Candidate], attribute: &str) -> Option<(&'c Candidate, &'c Candidate)> {
     let scored: Vec<(f64, &Candidate)> =
         shown.iter().filter_map(|one| Some((*one.scores.get(attribute)?, *one))).collect();

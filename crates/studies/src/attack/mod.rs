@@ -37,27 +37,27 @@ pub(crate) struct Attack;
 impl Method for Attack {
     type Params = AttackParams;
     const NAME: &'static str = "attack";
-    const ABOUT: &'static str = "Attack a judge before others do: what texts that speak to it do to its verdicts";
+    const ABOUT: &'static str = "Measure how attacks in texts change a judge's verdicts";
     const LONG_ABOUT: &'static str = "\
-Attack a judge before others do: what texts that speak to it do to its verdicts.
+Measure how attacks in texts change a judge's verdicts.
 
-Of each sample the candidate that people like less (by gold scores or preference; without either, one drawn by the seed) \
-is given an attack, and the method says again which of it and the best other one is better. Injections, false verdicts \
-and reasons, claims of authority, updated criteria, persuasion, look-alike letters, openers of one token in the place of \
-an answer: docs/methods/attack.md lists all, with their sources. \
-Each is held against a harmless text of about the same length in the same place, since any text behind an \
-answer moves a score.
+In each sample the candidate that people like less (by gold scores or preference; without either, one drawn by --seed) \
+receives an attack, and the method judges again whether it or the best other candidate is better. Attacks are \
+injections, false verdicts and reasons, claims of authority, updated criteria, persuasion, look-alike letters, and \
+one-token openers instead of an answer; docs/methods/attack.md lists all, with sources. Each is compared with a \
+harmless text of about the same length in the same position, because any text after an answer moves a score.
 
 turned is the share of items in which the attacked candidate is preferred with the attack, among those in which it was \
-not with the harmless text. shift is how far its score moves, from 0 to 1: of a comparison the probability that it is the better one, of a rating the place on \
-the scale.
+not preferred with the harmless text. shift is the change of its score, from 0 to 1: in a comparison the probability \
+that it is the better one, in a rating the position on the scale.
 
---defence measures each defence beside none: how many verdicts still turn, and what it costs in accuracy on the candidates \
-as they are. The same option of compare, judge, g-eval, prompt-scoring, checklist and parapluie puts it to use.
+--defence measures each defence against none: how many verdicts still turn, and what it costs in accuracy on the \
+unchanged candidates. To use a defence, pass the same option to compare, judge, g-eval, prompt-scoring, checklist or \
+parapluie.
 
-Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, or `none` of the candidates as they are; \
-the attacked candidate's score from 0 to 1 and the other's, with the harmless text and with the attack; turned) and \
-`summary.json`.";
+Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, or `none` for the unchanged \
+candidates; scores from 0 to 1 of the attacked candidate and of the other one, with the harmless text and with the \
+attack; turned) and `summary.json`.";
 
     // The prompt of a defence that any method may have.
     const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
@@ -191,7 +191,6 @@ fn report(
         .with("defences", &signed(&params.defence))
         .with("items", &items.len());
     let mut of_prompts = report::prompts(found);
-    outcomes.notes(Some(run.model().description()), &mut of_prompts);
     let without_gold = items.iter().filter(|item| !item.has_gold).count();
     if without_gold > 0 {
         of_prompts.note(format!(

@@ -12,33 +12,47 @@ use crate::Defence;
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct AttackParams {
-    /// The method that is attacked, with options of its own: `compare`, `judge:mode=pointwise,verdict=label`,
-    /// `g-eval:template=FILE`. Once for each; whatever shows a model candidates and scores them can be attacked.
+    /// Method to attack, with its options; repeatable
+    ///
+    /// Options follow the name: `compare`, `judge:mode=pointwise,verdict=label`, `g-eval:template=FILE`. Any method
+    /// that shows candidates to a model and scores them can be attacked.
     // A recipe's key `method` says what is run.
     #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME[:KEY=VALUE,…]", "long" = "method", "signed" = "methods"))]
     pub target: Vec<String>,
-    /// What the methods judge by, where they are asked for it.
+    /// Attribute that the methods judge
+    ///
+    /// For methods that need an attribute.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     #[default("quality".to_owned())]
     pub attribute: String,
-    /// What a candidate is called in prompts and in attacks.
+    /// Word for a candidate in prompts and attacks
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("response".to_owned())]
     pub noun: String,
-    /// Only these attacks or families of them, separated by commas: docs/methods/attack.md lists them. Left out: all.
+    /// Attacks or families to use, separated by commas
+    ///
+    /// Omitted: all. docs/methods/attack.md lists them.
     #[schemars(extend("form" = "NAME,…", "signed" = "attacks"))]
     pub attack: Vec<String>,
-    /// Attacks of your own besides: a JSON object `{"name": …, "text": …, "place": …}` in each line.
+    /// Your own attacks, in addition
+    ///
+    /// JSON lines with an object `{"name": …, "text": …, "place": …}` each.
     #[schemars(extend("form" = "FILE", "signed" = "attacks"))]
     pub texts: Option<PathBuf>,
-    /// How many samples are attacked: drawn by the seed, all where there are fewer.
+    /// Number of samples to attack
+    ///
+    /// They are drawn by --seed. All are attacked if there are fewer.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(50)]
     pub items: u32,
-    /// A defence to measure beside none, once for each: sandwich, nonce:KEY, paraphrase, perplexity:NATS.
+    /// Defence to measure against none; repeatable
+    ///
+    /// One of sandwich, nonce:KEY, paraphrase and perplexity:NATS.
     #[schemars(extend("form" = "DEFENCE", "signed" = "defences"))]
     pub defence: Vec<Defence>,
-    /// Seed of which samples are attacked, and of which candidate where nobody said which is better.
+    /// Random seed
+    ///
+    /// It selects the samples, and the candidate to attack if people have not judged which is better.
     #[default(0)]
     pub seed: u64,
 }

@@ -63,7 +63,7 @@ fn turned_plot(id: &str, title: &str, of: &str, rows: Vec<ForestEstimate>) -> Pl
         title: title.to_owned(),
         caption: format!(
             "Of the items in which a harmless text of the same length had not made the attacked candidate the better \
-             one, the share in which the attack does, with 95 % intervals over items{of}."
+             one, the share in which the attack does, with 95% intervals over items{of}."
         ),
         drawing: Drawing::Forest { x: "verdicts turned".to_owned(), rows, reference: 0.0 },
     }
@@ -203,5 +203,5 @@ fn by_share<'f>(found: impl Iterator<Item = &'f PromptFigures>) -> impl Iterator
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", fixed(100.0 * share, 1))
+    format!("{}%", fixed(100.0 * share, 1))
 }

@@ -62,7 +62,7 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
         let own = row["attacked"].as_f64().expect("a score");
         assert!((own + row["attacked_other"].as_f64().expect("a score") - 1.0).abs() < 1e-12, "{row}");
     }
-    assert!(summary.verdict[0].says.contains("`verified`, turns 100.0 %"), "{}", summary.verdict[0].says);
+    assert!(summary.verdict[0].says.contains("`verified`, turns 100.0%"), "{}", summary.verdict[0].says);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn defences_are_measured_beside_none() {
         (0..3).map(|k| figure(&summary, &format!("/prompts/{k}/attacks/0/turned/share"))).collect();
     assert_eq!(turned, [1.0, 0.0, 1.0]);
     assert_eq!(figure(&summary, "/prompts/1/defence"), "sandwich");
-    assert!(summary.verdict[0].says.contains("With sandwich 0.0 %"), "{}", summary.verdict[0].says);
+    assert!(summary.verdict[0].says.contains("With sandwich 0.0%"), "{}", summary.verdict[0].says);
     assert!(!summary.signature_line.contains("nonce:k,") && summary.signature_line.contains("sandwich"));
 }
 

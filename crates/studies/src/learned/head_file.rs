@@ -38,7 +38,7 @@ pub(super) struct HeadRow {
     /// What it says of labels that it did not see, in cross-validation; and the same of the best that needs no model or
     /// no labels.
     pub(super) agreement: Option<f64>,
-    /// The ends of its 95 % interval.
+    /// The ends of its 95% interval.
     pub(super) interval: Option<[f64; 2]>,
     /// Whether what scores agrees with labels that it did not see beyond chance.
     pub(super) is_clear: bool,
@@ -104,7 +104,7 @@ pub(super) struct Profile {
     /// By column, over the candidates that labels are about.
     means: Vec<f64>,
     deviations: Vec<f64>,
-    /// The distance from the middle that 99 % of them are below: the root of the mean over blocks of the mean of squared
+    /// The distance from the middle that 99% of them are below: the root of the mean over blocks of the mean of squared
     /// deviations.
     distance: f64,
 }
@@ -140,7 +140,7 @@ impl Profile {
         (blocks.iter().sum::<f64>() / blocks.len().max(1) as f64).sqrt()
     }
 
-    /// How many rows are further from the middle than 99 % of what was learnt from.
+    /// How many rows are further from the middle than 99% of what was learnt from.
     pub(super) fn far(&self, table: &FeatureTable) -> usize {
         (0..table.rows()).filter(|row| self.distance_of(table, *row) > self.distance).count()
     }

@@ -42,30 +42,29 @@ pub(crate) struct Learn;
 impl Method for Learn {
     type Params = LearnParams;
     const NAME: &'static str = "learn";
-    const ABOUT: &'static str = "Learn from your labels what the model's reading of a text says of its quality";
+    const ABOUT: &'static str = "Fit a linear scoring head to your labels";
     const LONG_ABOUT: &'static str = "\
-Learn from your labels what the model's reading of a text says of its quality.
+Fit a linear scoring head to your labels.
 
-A small model that is asked for a verdict often says the same of every text, while what it computes on the way tells \
-good texts from bad ones. `learn` fits a linear head (ridge regression on scores, logistic regression on preferences and \
-on labels of two values) to features of the candidates: how probable the model finds their tokens (likelihood), what can \
-be counted without a model (surface), and the model's state while it reads them, the mean over the candidate's tokens \
-at two thirds of the depth (state). With `comparison` it also takes the state in which the model reads that the candidate, \
-shown first, is the better one of two. Each column is standardised and each block scaled by the root of its size; where \
-contexts have several candidates, scores and features are taken as distances from their context's mean. `learned` scores \
-with what was learnt.
+A small model often gives the same verdict on every text, while its hidden states separate good texts from bad ones. \
+`learn` fits a linear head (ridge regression on scores, logistic regression on preferences and on labels with two \
+values) to features of the candidates: the probabilities of their tokens (likelihood), counts that need no model \
+(surface), and the hidden state of the model, averaged over the candidate's tokens at two thirds of the depth (state). \
+`comparison` adds the state after the model reads that the candidate, shown first, is the better one of two. Each \
+column is standardised, and each block is scaled by the root of its size. If contexts have several candidates, scores \
+and features are differences from the mean of their context. `learned` scores with the head.
 
-It is a tool within one task: a head does not carry over to other data, and where texts of one kind are labelled it \
-learns what that kind rewards, be it length. So it says what it is worth on labels that it did not see: \
-cross-validation by context, and without the candidate's system where ids name systems, beside a head without a model, \
-length alone, and the mean log-probability, which needs no label. Where the head is not better than the best of these, \
-by an interval, that is what is kept and what `learned` uses.
+A head belongs to one task. It does not carry over to other data, and on texts of one kind it learns what that kind \
+rewards, including length. `learn` therefore evaluates it on labels that it did not see: it cross-validates by \
+context, and, where ids name systems, also without the candidate's system. It compares the head with one that uses no \
+model, with length alone, and with the mean log-probability, which needs no labels. If the head is not better than the \
+best of these, by an interval, the simpler score is kept and `learned` uses it.
 
-Preferences are learnt where no --attribute is named. Fifty labels in a few contexts are a beginning; the learning curve \
-says what more would bring.
+Without --attribute, preferences are learnt. Fifty labels in a few contexts are a start; the learning curve shows the \
+benefit of more.
 
-Files: `features.jsonl` (a stage), `predictions.jsonl` (cross-validated, with label and fold), `head.jsonl` (what was \
-learnt, a row for each attribute) and `summary.json`.";
+Files: `features.jsonl` (a stage), `predictions.jsonl` (cross-validated, with label and fold), `head.jsonl` (the head, \
+a row for each attribute) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = gpt_score::TEMPLATES;
     const STAGES: &'static [StageSpec] = STAGES;
@@ -127,17 +126,17 @@ pub(crate) struct Learned;
 impl Method for Learned {
     type Params = LearnedParams;
     const NAME: &'static str = "learned";
-    const ABOUT: &'static str = "Score each candidate by what `learn` has learnt from your labels";
+    const ABOUT: &'static str = "Score each candidate with a head fitted by `learn`";
     const LONG_ABOUT: &'static str = "\
-Score each candidate by what `learn` has learnt from your labels.
+Score each candidate with a head fitted by `learn`.
 
-The head of a run of `learn` (--head DIR) says which features are computed and how they are weighed. It is refused with \
-another model or another prompt than it was learnt with, and it says where texts are unlike those that it learnt from. \
-Where the head was no better than something simpler, that is what scores.
+The head of a `learn` run (--head DIR) defines the features and their weights. Another model or prompt than in `learn` \
+is an error. Texts unlike those that the head was fitted to are reported. If the head was no better than a simpler \
+score, that score is used.
 
-A score is on the scale of the labels; of a head that learnt within contexts, differences within a context mean \
-something, and means of contexts do not. A head that learnt from preferences gives log-odds: the difference of two scores \
-is that of the one being preferred to the other.
+Scores are on the scale of the labels. If the head was fitted within contexts, differences within a context are \
+meaningful, and means of contexts are not. If it was fitted to preferences, the difference of two scores is the \
+log-odds that the first candidate is preferred.
 
 Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, score, outcome) and `summary.json`.";
 

@@ -13,14 +13,13 @@ use crate::question::given_twice;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FeatureBlock {
-    /// How probable the model finds the candidate's tokens, with what it is about before it and without.
+    /// Token log-probabilities, with and without the source
     Likelihood,
-    /// What can be counted without a model: length, repetition, what was copied from the source and in which order.
+    /// Counts without a model: length, repetition, copied text
     Surface,
-    /// The model's state while it reads the candidate, the mean over its tokens.
+    /// Hidden state of the model, averaged over the tokens
     State,
-    /// The model's state while it reads that the candidate, shown first, is the better one of two. Of samples with two
-    /// candidates.
+    /// State after reading that the first of two is better
     Comparison,
 }
 
@@ -46,42 +45,54 @@ pub(super) const LOG_PROBABILITY: &str = "log_probability";
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct LearnParams {
-    /// Which of the candidates' scores are learnt. May be given several times; each has a head of its own. Left out: the
-    /// samples' preferences.
+    /// Gold scores to learn from; repeatable
+    ///
+    /// Each attribute has a separate head. Omitted, preferences are learnt.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
-    /// The features, with commas between them. Left out: likelihood, surface and state; of preferences state alone, from
-    /// which the others take more than they give where labels are few.
+    /// Features to use, separated by commas
+    ///
+    /// Omitted: likelihood, surface and state for scores; state alone for preferences, where the other blocks reduce
+    /// accuracy if labels are few. `comparison` needs samples with two candidates.
     #[schemars(extend("form" = "BLOCK,…"))]
     pub features: Vec<FeatureBlock>,
-    /// A table of scores whose columns are features too, as runs write them (`scores.jsonl`): ratings, log-odds, metrics.
-    /// May be given several times.
+    /// Table of scores to use as features; repeatable
+    ///
+    /// Any table of scores that a run wrote (`scores.jsonl`): ratings, log-odds, metrics.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
-    /// What a candidate is called in the prompt.
+    /// Word for a candidate in prompts
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("summary".to_owned())]
     pub noun: String,
-    /// The prompt that the candidate follows: the built-in template of `gpt-score` (1) or a file of your own.
+    /// Prompt template: NAME or FILE
+    ///
+    /// The candidate follows the prompt. Built in: 1, the template of `gpt-score`.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("1".to_owned())]
     pub template: String,
-    /// Behind how many layers the state is taken. Left out: two thirds of them.
+    /// Layer whose output is the state
+    ///
+    /// Omitted: two thirds of the layers.
     #[schemars(extend("form" = "N"))]
     pub layer: Option<u32>,
-    /// Folds of the cross-validation; a context is in one fold.
+    /// Folds of the cross-validation
+    ///
+    /// All samples of a context are in the same fold.
     #[schemars(range(min = 2, max = 1000), extend("form" = "N"))]
     #[default(10)]
     pub folds: u32,
-    /// How many labels the points of the learning curve have.
+    /// Numbers of labels for the learning curve
     #[schemars(inner(range(min = 2)), extend("form" = "N,…", "scores" = false))]
     #[default(vec![20, 30, 50, 100, 200, 300, 500])]
     pub curve: Vec<u32>,
-    /// How often labels are drawn for a point of the learning curve.
+    /// Random draws for each point of --curve
     #[schemars(range(min = 2, max = 1000), extend("form" = "N", "scores" = false))]
     #[default(20)]
     pub draws: u32,
-    /// Of folds and draws.
+    /// Random seed
+    ///
+    /// For folds and draws.
     #[schemars(extend("form" = "N"))]
     pub seed: u64,
 }
@@ -123,16 +134,20 @@ impl LearnParams {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct LearnedParams {
-    /// What was learnt: the folder of a run of `probity learn`, or its `head.jsonl`.
+    /// Run folder of `probity learn`, or its head.jsonl
     #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub head: PathBuf,
-    /// Which of its attributes is scored. May be given several times. Left out: all.
+    /// Attribute of the head to score; repeatable
+    ///
+    /// Omitted: all.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
-    /// Tables of scores that the head was learnt with, for these samples, in the same order.
+    /// Table of scores that the head uses; repeatable
+    ///
+    /// The same tables as in `learn`, for these samples and in the same order.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
-    /// Do not compare the result with the gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }

@@ -151,8 +151,7 @@ pub(super) fn report(
     scores: &GivenScores,
     signature: Signature,
 ) -> MethodReport {
-    let columns =
-        ["attribute", "way", "figure", "value", "95 % interval", "the head gains", "95 % interval of the gain"];
+    let columns = ["attribute", "way", "figure", "value", "95% interval", "the head gains", "95% interval of the gain"];
     let mut ways = Table::new("Agreement with labels that were not seen", columns);
     let mut unseen = Table::new("On systems that were not seen", columns);
     let columns = ["attribute", "labels", "contexts", "figure", "mean", "deviation", "least", "most"];
@@ -235,7 +234,6 @@ pub(super) fn report(
     );
     kept.note("What twice the labels may bring goes on along the last points of the learning curve.");
     scores.notes.iter().for_each(|note| kept.note(note.clone()));
-    featured.outcomes.notes(signature.model.as_ref(), &mut kept);
     let tables = [ways, unseen, curve, kept].into_iter().filter(|table| !table.rows.is_empty()).collect();
     let verdict = learnt.iter().map(|one| one.conclusion((learnt.len() > 1).then(|| one.subject.name().to_owned())));
     let headline = learnt.iter().map(|one| {

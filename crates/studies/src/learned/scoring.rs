@@ -177,7 +177,7 @@ pub(super) fn score(
         let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
         // Without gold nothing is known of these texts: how far they are from those that it learnt from is next to it.
         *said = format!(
-            "{said}; scored by {by}, {} in cross-validation on other data; {} % of these texts are unlike those",
+            "{said}; scored by {by}, {} in cross-validation on other data; {}% of these texts are unlike those",
             head.agreement_text(),
             fixed(100.0 * head.profile.far(&own) as f64 / own.rows().max(1) as f64, 1),
         );
@@ -208,8 +208,7 @@ pub(super) fn score(
         verdict.push(conclusion);
     }
     given.notes.iter().for_each(|note| table.note(note.clone()));
-    featured.outcomes.notes(signature.model.as_ref(), &mut table);
-    let tables = [table, systems, against].into_iter().filter(|table| !table.rows.is_empty()).collect();
+    let tables = gold::main_first(systems, [table, against]);
     let values = json!({ "scores": values, "gold": figures });
     let outcomes = featured.outcomes.clone();
     Ok(MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) })
@@ -227,7 +226,7 @@ fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &Mo
     let share = far as f64 / table.rows().max(1) as f64;
     if share > MANY_FAR {
         warnings.push(format!(
-            "{} % of {} are unlike what the head was learnt from (further from its middle than 99 % of that)",
+            "{}% of {} are unlike what the head was learnt from (further from its middle than 99% of that)",
             fixed(100.0 * share, 1),
             counted(table.rows(), "text"),
         ));

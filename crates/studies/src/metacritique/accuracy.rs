@@ -103,7 +103,7 @@ impl AccuracyFigures {
     /// The table for people.
     pub(super) fn table(all: &[Self]) -> Table {
         let columns = [
-            "task", "critiques", "claims", "read", "accuracy", "95 % interval", "majority", "above it", "κ", "κ 95 %",
+            "task", "critiques", "claims", "read", "accuracy", "95% interval", "majority", "above it", "κ", "κ 95%",
             "true by people", "true by the judge",
         ];
         let mut table = Table::new("Labels of claims against people's", columns);
@@ -125,7 +125,7 @@ impl AccuracyFigures {
         }
         table.note(
             "Accuracy: share of claims whose label is people's; what could not be read is wrong. Majority: what always saying \
-             what people say most often would have; above it: the difference, 95 % interval. κ: Cohen's, over what was read.",
+             what people say most often would have; above it: the difference, 95% interval. κ: Cohen's, over what was read.",
         );
         table.note("Intervals are by the jackknife over samples: claims about one answer are not independent.");
         table

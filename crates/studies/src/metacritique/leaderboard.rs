@@ -85,7 +85,7 @@ pub(super) struct SystemFigures {
 pub(super) struct RankFigures {
     /// By mean F1 over all samples, from 1.
     rank: usize,
-    /// The 2.5 % and 97.5 % quantiles of its place in draws that hold a critique of it.
+    /// The 2.5% and 97.5% quantiles of its place in draws that hold a critique of it.
     low: Option<f64>,
     high: Option<f64>,
     /// The share of these draws in which it is first; ties are shared.
@@ -168,7 +168,7 @@ impl Leaderboard {
     /// The tables for people.
     pub(super) fn tables(&self) -> Vec<Table> {
         let columns = [
-            "critiques by", "rank (95 %)", "first", "critiques", "precision", "recall", "F1", "F1 95 %", "micro P",
+            "critiques by", "rank (95%)", "first", "critiques", "precision", "recall", "F1", "F1 95%", "micro P",
             "micro R", "micro F1", "unread",
         ];
         let mut table = Table::new("Critiques by system (means over critiques)", columns);
@@ -184,9 +184,9 @@ impl Leaderboard {
              makes; F1: their harmonic mean, 0 where either is 0. Micro: over all claims together.",
         );
         table.note(format!(
-            "Rank: by mean F1, with the middle 95 % of its places over {} bootstrap draws of the samples (seed {}); first: how \
+            "Rank: by mean F1, with the middle 95% of its places over {} bootstrap draws of the samples (seed {}); first: how \
              often it is first in draws that hold a critique of it. Systems that criticised other samples were not put to the \
-             same test. F1 95 %: of the mean, by the jackknife over samples.",
+             same test. F1 95%: of the mean, by the jackknife over samples.",
             self.resampling.rounds, self.resampling.seed
         ));
         let few = self.pairs.iter().filter(|pair| pair.samples < FEW_SHARED).count();
@@ -199,7 +199,7 @@ impl Leaderboard {
     }
 
     fn pair_table(&self) -> Table {
-        let columns = ["critiques by", "and by", "samples", "difference in F1", "95 % interval", "p", "first wins"];
+        let columns = ["critiques by", "and by", "samples", "difference in F1", "95% interval", "p", "first wins"];
         let mut table = Table::new("Systems over the samples that both criticised", columns);
         let enough: Vec<&SystemPair> = self.pairs.iter().filter(|pair| pair.samples >= FEW_SHARED).collect();
         for pair in enough.iter().take(SHOWN) {

@@ -45,25 +45,25 @@ pub(crate) struct MetaCritique;
 impl Method for MetaCritique {
     type Params = MetaCritiqueParams;
     const NAME: &'static str = "metacritique";
-    const ABOUT: &'static str = "Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique)";
+    const ABOUT: &'static str = "Judge critiques claim by claim: precision, recall and F1";
     const LONG_ABOUT: &'static str = "\
-Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique).
+Judge critiques claim by claim: precision, recall and F1.
 
-A sample is an answer to a question, and its candidates are critiques of the answer. Each critique is taken apart into \
-claims (atomic information units, AIUs). Precision is the share of its claims that are true, given question, answer \
-and reference answer; recall is the share of the claims of a reference critique that it makes; F1 is their harmonic \
-mean (Sun et al. 2024, equations 1 to 5). What cannot be read counts as false, or is left out with --unread left-out; \
-scores under both stand in the summary.
+A sample is an answer to a question, and its candidates are critiques of the answer (MetaCritique). Each critique is \
+split into claims (atomic information units, AIUs). Precision is the share of its claims that are true, given \
+question, answer and reference answer. Recall is the share of a reference critique's claims that it makes. F1 is their \
+harmonic mean (Sun et al. 2024, equations 1 to 5). A claim without a readable label counts as false, or is omitted \
+with --unread left-out; the summary has the scores under both rules.
 
 Stages: `references` (reference answers and critiques that the data lack, by the model), `aius` (the claims), \
-`precision` and `recall` (a label for each claim), with --baseline `single` and `pairwise` (whole critiques, rated from \
-1 to 7 or compared), with --refine `refined` and `refined_pairs` (the answers as critiques would have them, and which \
+`precision` and `recall` (a label for each claim); with --baseline `single` and `pairwise` (whole critiques, rated \
+from 1 to 7 or compared); with --refine `refined` and `refined_pairs` (answers rewritten as critiques ask, and which \
 is better).
 
-Data: samples with the texts `question` and `answer`, and `reference_answer` where there is one \
-(--map text.question=COLUMN); candidates are critiques, the first reference is the reference critique. With --labels \
-the public file of MetaCritique takes their place: its claims are judged and held against people's labels, or, without \
---model, the labels are aggregated.
+Data: samples with the texts `question` and `answer`, and `reference_answer` if it exists (--map \
+text.question=COLUMN). Candidates are critiques; the first reference is the reference critique. --labels reads the \
+public file of MetaCritique instead: its claims are judged and compared with human labels, or, without --model, the \
+labels are aggregated.
 
 Files: a table for each stage, `scores.jsonl` (the three scores of each critique) and `summary.json`.";
 

@@ -13,12 +13,12 @@ use crate::question::LayoutOptions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ClaimMode {
-    /// From the probabilities of true and false; nothing is written.
+    /// Probabilities of true and false; nothing is written
     #[default]
     Label,
-    /// A rationale is written, and its last "the claim is true" or "the claim is false" counts.
+    /// Written rationale; its last "the claim is …" counts
     Generate,
-    /// A rationale is written, and the probabilities of true and false behind its last "the claim is" count.
+    /// Written rationale, then the probabilities of true and false
     RationaleLabel,
 }
 
@@ -37,10 +37,10 @@ impl ClaimMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unread {
-    /// As one that is false: a judge that cannot be read does not raise a score.
+    /// As false, which does not raise a score
     #[default]
     False,
-    /// As none: the score is over the claims that were read.
+    /// Not at all: scores are over the other claims
     LeftOut,
 }
 
@@ -48,9 +48,9 @@ pub(crate) enum Unread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Baseline {
-    /// Each critique is rated from 1 to 7.
+    /// Rate each critique from 1 to 7
     Single,
-    /// Two critiques of the same answer are compared, in both orders, with ties.
+    /// Compare two critiques, in both orders, with ties
     Pairwise,
 }
 
@@ -58,55 +58,74 @@ pub(crate) enum Baseline {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct MetaCritiqueParams {
-    /// Critiques with claims and labels by people, as the public files of `MetaCritique` have them; the samples come of
-    /// it. Without --model the labels themselves are aggregated; with --model it judges the same claims and is held
-    /// against the labels.
+    /// Critiques with claims and human labels
+    ///
+    /// A file in the form of the public `MetaCritique` files; the samples come from it. Without --model the labels are
+    /// aggregated. With --model it judges the same claims and is compared with the labels.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub labels: Option<PathBuf>,
-    /// How a claim is decided, and whole critiques where they are judged.
+    /// How to decide a claim
+    ///
+    /// Also applies to whole critiques (--baseline, --refine).
     pub verdict: ClaimMode,
-    /// Do not show the reference answer where claims are checked for precision, and make none.
+    /// Check precision without the reference answer
+    ///
+    /// None is generated either.
     pub without_reference_answer: bool,
-    /// What a claim counts as whose label cannot be read. Scores under the other convention stand beside.
+    /// How to count a claim without a readable label
+    ///
+    /// The summary also has the scores under the other rule.
     pub unread: Unread,
-    /// Judge whole critiques besides, as the paper's baselines do. May be given several times.
+    /// Also judge whole critiques; repeatable
     pub baseline: Vec<Baseline>,
-    /// Let the model rewrite each answer as its critique asks for, and judge whether that is better: than the answer,
-    /// and than what the other critiques made of it.
+    /// Rewrite answers as critiques ask, and judge them
+    ///
+    /// The model rewrites each answer. The result is compared with the answer, and with the results of other critiques.
     pub refine: bool,
-    /// The table `references` of another run, or your own: reference answers and critiques that the data lack.
+    /// Table `references` of another run, or your own
+    ///
+    /// Reference answers and critiques that the data lack.
     #[schemars(extend("form" = "FILE", "table" = "references", "signed" = "method"))]
     pub references: Option<PathBuf>,
-    /// The table `aius` of another run, or your own: the claims of each critique.
+    /// Table `aius` of another run, or your own
+    ///
+    /// The claims of each critique.
     #[schemars(extend("form" = "FILE", "table" = "aius", "signed" = "method"))]
     pub aius: Option<PathBuf>,
-    /// A prompt of your own in the place of a built-in one: answer, critique, aius, precision, recall, refined, or of
-    /// judges single, pairwise and refined-pairs. May be given several times.
+    /// Prompt to replace a built-in one; repeatable
+    ///
+    /// Names: answer, critique, aius, precision, recall, refined; for judges single, pairwise and refined-pairs.
     #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Longest reference, list of claims and refined answer, in tokens.
+    /// Longest generated text, in tokens
+    ///
+    /// Applies to references, lists of claims and refined answers.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(512)]
     pub max_tokens: u32,
-    /// Longest rationale, in tokens.
+    /// Longest rationale, in tokens
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(256)]
     pub rationale_tokens: u32,
-    /// The most claims of one critique; what a list has beyond them is left out, and the critique is `truncated`.
+    /// Maximum number of claims in one critique
+    ///
+    /// Further claims are dropped, and the critique is `truncated`.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(40)]
     pub most_aius: u32,
-    /// Draws of the bootstrap over samples, for the leaderboard.
+    /// Bootstrap draws for the leaderboard
+    ///
+    /// Draws are over samples.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(1000)]
     pub rounds: u32,
-    /// Do not compare the result with the gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
-    /// Seed of the bootstrap.
+    /// Seed of the bootstrap
     #[default(0)]
     pub seed: u64,
 }

@@ -85,7 +85,7 @@ impl PreferenceFigures {
 
     /// The table for people.
     pub(super) fn table(title: &str, first: &str, share: &str, all: &[Self]) -> Table {
-        let mut table = Table::new(title, [first, "pairs", "level", "without", share, "95 % interval"]);
+        let mut table = Table::new(title, [first, "pairs", "level", "without", share, "95% interval"]);
         for one in all {
             table.push(cells![
                 one.by,

@@ -37,7 +37,7 @@ pub(super) struct ComparedPair {
 }
 
 impl ComparedPair {
-    /// What speaks for that one of the two: 1, 0, or ½ where they are level.
+    /// What speaks for that one of the two: 1, 0, or ½ where they tie.
     fn point_for(&self, better: usize) -> Option<f64> {
         let p = self.p?;
         Some(point(if better == self.first { p } else { 1.0 - p }, 0.5))
@@ -163,9 +163,6 @@ impl<'a> CritiqueFindings<'a> {
             tables[0].note(format!("{count} written by the model, since the data have none: scores depend on them"));
         }
         let is_judged = signature.model.is_some();
-        if is_judged {
-            self.outcomes.notes(signature.model.as_ref(), &mut tables[0]);
-        }
         if !self.accuracy.is_empty() {
             values["accuracy"] = json!(self.accuracy);
             tables.push(AccuracyFigures::table(&self.accuracy));

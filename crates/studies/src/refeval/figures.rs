@@ -136,7 +136,7 @@ impl ExaminationFigures {
 
     /// The table for people.
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new("Knowledge", ["figure", "value", "95 % interval", "of"]);
+        let mut table = Table::new("Knowledge", ["figure", "value", "95% interval", "of"]);
         let mut row = |name: &str, value: Option<f64>, interval: Cell, of: String| {
             table.push(cells![name, number(value), interval, of]);
         };
@@ -345,7 +345,7 @@ impl VerdictAgreement {
 
     /// The table for people.
     pub(super) fn table(title: &str, all: &[Self]) -> Table {
-        let mut table = Table::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95 % of κ"]);
+        let mut table = Table::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95% of κ"]);
         for one in all {
             let numbers = [one.agree, one.majority, one.kappa].map(number);
             let cells = cells![one.by, number(one.accuracy), one.units];

@@ -53,33 +53,33 @@ pub(crate) struct RefEval;
 impl Method for RefEval {
     type Params = RefEvalParams;
     const NAME: &'static str = "refeval";
-    const ABOUT: &'static str =
-        "Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval)";
+    const ABOUT: &'static str = "Test what a model knows about a set of documents";
     const LONG_ABOUT: &'static str = "\
-Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval).
+Test what a model knows about a set of documents.
 
-The evaluator (--model) lists what each passage of the documents states, in knowledge units of one sentence. Units that \
-belong together by their embeddings are asked for by one question, which the evaluated model (--evaluated, or a file of \
---answers) answers without seeing them. The evaluator judges the answer by each unit that the question asks for: \
-correct, incorrect, or unrelated. What was left open is asked for again, in follow-ups and in further rounds, until a \
-round covers nothing new.
+The evaluator (--model) lists the statements of each passage as knowledge units of one sentence (Ref-Eval). Units with \
+similar embeddings form a cluster, and each cluster has one question. The evaluated model (--evaluated, or a file of \
+--answers) answers it without seeing the units. The evaluator judges the answer by each unit of the question: correct, \
+incorrect, or unrelated. Open units are addressed again in follow-ups and in further rounds, until a round covers \
+nothing new.
 
 By the paper's rule, the default, an answer that agrees in part is correct, one that admits not to know is incorrect, \
-and unrelated is only one with nothing of the unit in it. By --rule strict an answer must state the unit to be correct, \
-and one that admits not to know leaves the unit open. As in the paper, answers may go into related content; --no-related \
-asks for an answer alone.
+and only one with nothing of the unit is unrelated. By --rule strict an answer must state the unit to be correct, and \
+one that admits not to know leaves the unit open. As in the paper, answers may include related content; --no-related \
+requests an answer alone.
 
-Accuracy is the share of the covered units that are correct, coverage the share of all units that were covered. Units \
-are vital or okay, and recall is told over all, over the vital ones and weighted, as nugget-based evaluation of \
-retrieval has it.
+Accuracy is the share of covered units that are correct; coverage is the share of all units that are covered. Units \
+are vital or okay. Recall is reported over all units, over the vital ones and weighted, as in nugget-based evaluation \
+of retrieval.
 
 Stages: `units`, `weights`, and in each round `clusters`, `questions`, `answers`, `judgements`; with --baseline \
 one-by-one `single_questions`, `single_answers` and `single_judgements`, with no-reference `no_reference`.
 
-Questions are JSON under a schema. One that is too long, is a statement, asks for nothing, or gives away what it asks for is not asked.
+Questions are JSON under a schema. A question that is too long, is a statement, requests nothing, or reveals its \
+answer is discarded.
 
-Files: a table for each stage, `knowledge.jsonl` (what came of each unit), `scores.jsonl` (accuracy, coverage and recall \
-of each document) and `summary.json`.";
+Files: a table for each stage, `knowledge.jsonl` (the result for each unit), `scores.jsonl` (accuracy, coverage and \
+recall of each document) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
     const NEEDS: Needs = Needs { samples: false, ..Needs::MODEL_AND_SAMPLES };

@@ -12,10 +12,10 @@ use crate::question::LayoutOptions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum JudgementMode {
-    /// From the probabilities of correct, incorrect and unrelated; nothing is written.
+    /// Probabilities of the labels; nothing is written
     #[default]
     Label,
-    /// From JSON with a reason and the verdict.
+    /// Generated JSON with a reason and the verdict
     Generate,
 }
 
@@ -23,12 +23,10 @@ pub(crate) enum JudgementMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum JudgementRule {
-    /// As in the paper: partial agreement is correct, an answer that admits not to know is incorrect, and unrelated is
-    /// only an answer with nothing of the unit in it.
+    /// As in the paper: partly right is correct
     #[default]
     Paper,
-    /// Correct states the unit, incorrect contradicts it, and unrelated leaves it open: also an answer that admits not
-    /// to know.
+    /// A correct answer must state the unit
     Strict,
 }
 
@@ -36,13 +34,13 @@ pub(crate) enum JudgementRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RefEvalBaseline {
-    /// A question, an answer and a judgement for each unit by itself.
+    /// One question, answer and judgement per unit
     OneByOne,
-    /// The evaluator says whether answers are right by what it knows, without the units.
+    /// Judgement by the evaluator without the units
     NoReference,
-    /// BLEU of each answer against each unit that was asked for.
+    /// BLEU of each answer and each unit of its question
     Bleu,
-    /// Cosine of the embeddings of each answer and each unit that was asked for.
+    /// Cosine of each answer and each unit of its question
     Embedding,
 }
 
@@ -50,86 +48,115 @@ pub(crate) enum RefEvalBaseline {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RefEvalParams {
-    /// Documents: files of text and Markdown, JSON lines with `id` and `text` (or samples, whose contexts they are), and
-    /// folders of them. May be given several times.
+    /// Documents: files or folders; repeatable
+    ///
+    /// Text, Markdown, or JSON lines with `id` and `text`. In a file of samples the contexts are the documents.
     #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub documents: Vec<PathBuf>,
-    /// Read only the first N documents.
+    /// Read only the first N documents
     #[schemars(range(min = 1), extend("form" = "N", "signed" = "method"))]
     pub limit: Option<usize>,
-    /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
+    /// Model to examine
+    ///
+    /// It and the evaluator (--model) are loaded in turn if memory does not hold both.
     #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub evaluated: Option<String>,
-    /// Answers in the place of an evaluated model: JSON lines with the `id` of a question, as `questions.jsonl` of a run
-    /// with --until questions has it, and the `answer`. Further rounds are asked as long as it has answers to them.
+    /// File of answers instead of an evaluated model
+    ///
+    /// JSON lines with the `id` of a question, as in `questions.jsonl` of a run with --until questions, and the
+    /// `answer`. Further rounds follow while the file has answers to their questions.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub answers: Option<PathBuf>,
-    /// The table `units` of another run, or your own: what each passage states.
+    /// Table `units` of another run, or your own
+    ///
+    /// The statements of each passage.
     #[schemars(extend("form" = "FILE", "table" = "units", "signed" = "method"))]
     pub units: Option<PathBuf>,
-    /// People's judgements, for agreement: JSON lines with a `unit` and a `label`: correct, incorrect, or unrelated,
-    /// where an answer does not speak of it.
+    /// Human judgements to compare with
+    ///
+    /// JSON lines with a `unit` and a `label`: correct, incorrect, or unrelated if an answer does not mention the unit.
     #[schemars(extend("form" = "FILE", "scores" = false))]
     pub gold: Option<PathBuf>,
-    /// The encoder whose embeddings units are clustered by.
+    /// Encoder for the clusters of units
     #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
     #[default("all-minilm-l6-v2".to_owned())]
     pub encoder: String,
-    /// The longest passage, in tokens of the encoder.
+    /// Longest passage, in tokens of the encoder
     #[schemars(range(min = 8), extend("form" = "N"))]
     #[default(256)]
     pub passage_tokens: u32,
-    /// How far a passage reaches back into the one before it, at most, in tokens.
+    /// Maximum overlap of passages, in tokens
     #[schemars(extend("form" = "N"))]
     #[default(32)]
     pub overlap: u32,
-    /// The longest unit, in words; a longer one is left out and counted.
+    /// Longest unit, in words
+    ///
+    /// Longer units are dropped and counted.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(20)]
     pub unit_words: u32,
-    /// The most units of a cluster, for which one question is asked.
+    /// Most units in a cluster
+    ///
+    /// Each cluster has one question.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(8)]
     pub cluster_units: u32,
-    /// The longest question, in words; a longer one is not asked.
+    /// Longest question, in words
+    ///
+    /// Longer questions are discarded.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(50)]
     pub question_words: u32,
-    /// The longest answer that is asked for, in words.
+    /// Longest answer requested in the prompt, in words
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(200)]
     pub answer_words: u32,
-    /// The longest answer, in tokens.
+    /// Longest answer, in tokens
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(320)]
     pub answer_tokens: u32,
-    /// The longest list of units, in tokens.
+    /// Longest list of units, in tokens
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(512)]
     pub max_tokens: u32,
-    /// The most rounds. A round that covers no unit is the last one, too.
+    /// Maximum number of rounds
+    ///
+    /// A round that covers no unit also ends the run.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(5)]
     pub rounds: u32,
-    /// Questions that go on from an answer within a round, for units that it leaves open.
+    /// Follow-up questions after an answer in a round
+    ///
+    /// They address units that an answer leaves open.
     #[schemars(range(max = 20), extend("form" = "N"))]
     #[default(1)]
     pub follow_ups: u32,
-    /// How a unit is judged.
+    /// How to judge a unit
     pub verdict: JudgementMode,
-    /// What counts as correct, incorrect and unrelated.
+    /// Rule for correct, incorrect and unrelated
+    ///
+    /// By `paper` an answer that agrees in part is correct, one that admits not to know is incorrect, and only one with
+    /// nothing of the unit is unrelated. By `strict` a correct answer states the unit, an incorrect one contradicts it,
+    /// and an unrelated one leaves it open, for example by admitting not to know.
     pub rule: JudgementRule,
-    /// The subject of the documents, for the prompts: law, medicine … Omitted: the prompts name none.
+    /// Subject of the documents, such as law
+    ///
+    /// The prompts mention it. Omitted, they name no subject.
     #[schemars(length(min = 1), extend("form" = "TEXT"))]
     pub domain: Option<String>,
-    /// Ask for an answer to the question alone. Omitted: an answer may go on to related content, as in the paper.
+    /// Request an answer to the question alone
+    ///
+    /// Omitted, an answer may include related content, as in the paper.
     pub no_related: bool,
-    /// Do not ask how much each unit matters; all are vital then.
+    /// Do not query how much each unit matters
+    ///
+    /// All units are then vital.
     pub no_weights: bool,
-    /// What the judgements are held against. May be given several times.
+    /// Baseline to compare judgements with; repeatable
     pub baseline: Vec<RefEvalBaseline>,
-    /// A prompt of your own in the place of a built-in one: units, weight, name, question, answer, judgement or
-    /// no-reference. May be given several times.
+    /// Prompt to replace a built-in one; repeatable
+    ///
+    /// Names: units, weight, name, question, answer, judgement and no-reference.
     #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.

@@ -135,7 +135,6 @@ pub(super) fn report(
     let mut tables = vec![figures.table()];
     found.notes(&mut tables[0]);
     tables[0].plots.push(map(&places, results));
-    outcomes.notes(signature.model.as_ref(), &mut tables[0]);
     tables.push(rounds_table(&results.rounds, results.ended));
     tables.push(interrogatives_table(&words));
     tables.push(ignored_table(&counts));
@@ -395,7 +394,7 @@ fn conclusion(
     } else if covered == 0 {
         (Trust::Unreliable, "no answer was found to speak of any unit".to_owned())
     } else if low > 0.5 {
-        (Trust::Unreliable, "in most judgements the model hardly considers the labels".to_owned())
+        (Trust::Unreliable, "most judgements have low label mass".to_owned())
     } else if let Some(people) = people.filter(|people| people.units > 0) {
         let (trust, why) = against_people(people);
         // Whatever the judge is worth, an examination that leaves much out says little of what is known.

@@ -17,17 +17,17 @@ use crate::question::{LayoutOptions, criteria, given_twice, text_or_file};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RevisionKind {
-    /// A revision of what is judged: of one text of a pair, with the other as guidance; or of each text for itself.
+    /// Revision of a text; in a pair the other is guidance
     Adapted,
-    /// The model's own answer to the task, which it gives without seeing what is judged.
+    /// The model's own answer, without seeing the candidates
     Direct,
-    /// As adapted, a revision for each --aspect.
+    /// A revision for each --aspect, as in adapted
     Aspects,
-    /// One revision of both texts of a pair at once, on equal terms.
+    /// One revision of both texts of a pair
     Both,
-    /// Two revisions, of each text of a pair without the other.
+    /// Two revisions, each of one text of a pair alone
     Each,
-    /// Paraphrases of the references that the data have.
+    /// Paraphrases of the references in the data
     Diversified,
 }
 
@@ -195,10 +195,10 @@ written_as_text!(OwnTemplate);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GoodDraft {
-    /// The model may return it unchanged, as in the paper (Figures 8 and 9).
+    /// The model may return it unchanged, as in the paper
     #[default]
     Keep,
-    /// The model must change it.
+    /// The model must change it
     Improve,
 }
 
@@ -216,23 +216,30 @@ impl GoodDraft {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ReviserOptions {
-    /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out:
-    /// helpfulness, relevance, accuracy, depth and creativity.
+    /// Aspect of kind `aspects`; repeatable
+    ///
+    /// An aspect that is not built in needs its meaning. Omitted: helpfulness, relevance, accuracy, depth and
+    /// creativity.
     #[schemars(extend("form" = "NAME[=MEANING]", "signed" = "method"))]
     pub aspect: Vec<Aspect>,
-    /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
+    /// Paraphrases per reference of kind `diversified`
+    ///
+    /// They are sampled at temperature 1.
     #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["kind=diversified", "reference=diversified"]))]
     #[default(10)]
     pub diversify: u16,
-    /// What to do with a draft that is already good.
+    /// What to do with a draft that is already good
     pub good_draft: GoodDraft,
-    /// A template of your own for a kind of reference. May be given for several kinds.
+    /// Your own template for a kind; repeatable
     #[schemars(extend("form" = "KIND=FILE", "signed" = "method"))]
     pub reviser_template: Vec<OwnTemplate>,
-    /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not
-    /// references.
+    /// Use references that were cut off at the limit
+    ///
+    /// Otherwise they are kept in the table of revisions but are not references.
     pub use_truncated: bool,
-    /// Write chats to train a model on into the run's folder: the prompts, and what was answered.
+    /// Write chats for training to the run folder
+    ///
+    /// The chats have the prompts and their answers.
     #[schemars(extend("scores" = false))]
     pub export_sets: bool,
 }
@@ -278,33 +285,38 @@ impl ReviserOptions {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ReviseParams {
-    /// How references are made.
+    /// Kind of reference to generate
     #[default(RevisionKind::Adapted)]
     pub kind: RevisionKind,
-    /// Revise for this attribute alone: coherence, consistency, fluency … Left out: for everything that counts.
+    /// Attribute to revise for, such as coherence
+    ///
+    /// Omitted: all aspects of quality.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub attribute: Option<String>,
-    /// Whether texts will be judged in pairs or each by itself.
+    /// Whether texts are judged in pairs or separately
     pub mode: Mode,
-    /// What a candidate is called in the prompt.
+    /// Word for a candidate in prompts
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("response".to_owned())]
     pub noun: String,
-    /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail;
-    /// with an attribute, its built-in meaning.
+    /// Criteria for the revision, or @FILE
+    ///
+    /// Omitted: helpfulness, relevance, truth, depth, originality and detail; with --attribute, its built-in meaning.
     #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub criteria: Option<String>,
     /// How references are made in particular.
     #[serde(flatten)]
     pub reviser: ReviserOptions,
-    /// Longest reference, in tokens.
+    /// Longest reference, in tokens
     #[schemars(range(min = 1), extend("form" = "N", "signed" = "revision-tokens"))]
     #[default(1024)]
     pub max_tokens: u32,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Seed of the coin that chooses which text of a pair is revised, and of everything else that is drawn.
+    /// Random seed
+    ///
+    /// It selects the text of a pair to revise, and everything else that is random.
     #[default(0)]
     pub seed: u64,
 }

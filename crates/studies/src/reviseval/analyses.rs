@@ -272,7 +272,7 @@ pub(super) fn spent(
 }
 
 pub(super) fn spent_table(spent: &[CostMatch]) -> Table {
-    let mut table = Table::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
+    let mut table = Table::new("Cost match", ["judge", "accuracy", "95% interval", "tokens"]);
     for one in spent {
         let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), whole(one.tokens)];
         table.push(cells![one.way].into_iter().chain(cells));

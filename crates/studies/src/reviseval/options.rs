@@ -19,22 +19,21 @@ use crate::revise::{ReviserOptions, RevisionKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reference {
-    /// Nothing: the judge alone.
+    /// No reference: the judge alone
     None,
-    /// The references that the data have.
+    /// The references in the data
     Given,
-    /// The model's own answer to the task.
+    /// The model's own answer to the task
     Direct,
-    /// A revision of what is judged.
+    /// A revision of the candidates
     Adapted,
-    /// A revision for each --aspect, and the vote of the verdicts.
+    /// A revision for each --aspect; the majority counts
     Aspects,
-    /// One revision of both texts of a pair at once.
+    /// One revision of both texts of a pair
     Both,
-    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts; of metrics the mean of
-    /// the scores.
+    /// A revision of each text of a pair; vote, or mean of metrics
     Each,
-    /// Paraphrases of the references that the data have, and the mean of the scores.
+    /// Paraphrases of the references; scores are averaged
     Diversified,
 }
 
@@ -71,21 +70,25 @@ impl fmt::Display for Reference {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RevisEvalParams {
-    /// What candidates are held against, with commas between them.
+    /// Kinds of reference, separated by commas
     #[schemars(extend("form" = "KIND,…"))]
     #[default(vec![Reference::None, Reference::Direct, Reference::Adapted])]
     pub reference: Vec<Reference>,
     /// How the judge is asked.
     #[serde(flatten)]
     pub judging: JudgingOptions,
-    /// Another model that judges; --model then only makes the references.
+    /// Another model as the judge
+    ///
+    /// --model then only generates the references.
     #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub judge_model: Option<String>,
-    /// Ask no judge: metrics alone hold candidates against the references.
+    /// Use metrics only, without a judge
     #[schemars(extend("conflicts" = ["judge_model", "rate"]))]
     pub no_judge: bool,
-    /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair
-    /// the better score is preferred; several metrics vote. `bart-score` has the paper's direction, recall, by default.
+    /// Metrics to score with, separated by commas
+    ///
+    /// As in `probity metrics`: bleu,rouge-l:stem=yes. In a pair the better score is preferred, and several metrics
+    /// vote. `bart-score` defaults to recall, the direction of the paper.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
     /// The models that metrics ask.
@@ -94,23 +97,27 @@ pub(crate) struct RevisEvalParams {
     /// How references are made.
     #[serde(flatten)]
     pub reviser: ReviserOptions,
-    /// Longest reference, in tokens.
+    /// Longest reference, in tokens
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(1024)]
     pub revision_tokens: u32,
-    /// The metric by which references and candidates are alike, for the table of effectiveness. Left out: bert-score,
-    /// the paper's, where there is an --encoder, else rouge-l.
+    /// Similarity metric for the table of effectiveness
+    ///
+    /// It compares references with candidates. Omitted: bert-score with --encoder, as in the paper, else rouge-l.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub similarity: Option<String>,
-    /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three:
-    /// what a revision costs, spent on the judge.
+    /// Also spend the cost of a revision on the judge
+    ///
+    /// The judge decides without reference twice more, sampled at temperatures 0.3 and 0.7, and the vote of all three
+    /// counts.
     #[schemars(extend("conflicts" = ["no_judge"]))]
     pub cost_match: bool,
-    /// Let the judge also rate each candidate and each reference by itself, without reference, by this attribute
-    /// (correctness, say).
+    /// Also rate candidates and references by attribute
+    ///
+    /// The judge rates each text separately, without reference, by this attribute, such as correctness.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub rate: Option<String>,
-    /// Do not compare the result with the gold scores or preferences in the data.
+    /// Skip comparison with gold scores and preferences
     #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }

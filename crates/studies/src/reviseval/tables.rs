@@ -308,8 +308,8 @@ impl<'a> EvaluatorTables<'a> {
 /// One table of all evaluators on pairs.
 pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     let columns = [
-        "reference", "by", "attribute", "accuracy", "95 % interval", "of all pairs", "right of all", "given order",
-        "turned", "changed", "95 % of changed", "ties", "undecided", "no reference", "pairs",
+        "reference", "by", "attribute", "accuracy", "95% interval", "of all pairs", "right of all", "given order",
+        "turned", "changed", "95% of changed", "ties", "undecided", "no reference", "pairs",
     ];
     let mut table = Table::new("References and who judges with them", columns);
     for one in figures {

@@ -61,25 +61,26 @@ pub(crate) struct RevisionStudy;
 impl Method for RevisionStudy {
     type Params = RevisionParams;
     const NAME: &'static str = "revision";
-    const ABOUT: &'static str = "Hold judges and metrics of text revision against people: which of them can be trusted";
+    const ABOUT: &'static str = "Compare judges and metrics of text revisions with people";
     const LONG_ABOUT: &'static str = "\
-Hold judges and metrics of text revision against people: which of them can be trusted.
+Compare judges and metrics of text revisions with people.
 
-Each sample is an original text (its context), what was to be changed (its instruction), two revisions and more (its \
-candidates, each two of which are a pair), and maybe the author's own revision (its reference) and which of the two people prefer. Judges are \
-LLM-Choice (questions about both revisions at once), LLM-Likert (statements about each, graded 1 to 5), both with and \
-without the author's revision, and ParaPLUIE against the original; metrics are those of --metric (Jourdan et al. 2025).
+Each sample is an original text (its context), the requested change (its instruction) and two or more revisions (its \
+candidates, each two of which are a pair). It may have the author's own revision (its reference) and the preference of \
+people. Judges are LLM-Choice (questions about both revisions at once), LLM-Likert (statements about each, graded 1 to \
+5), both with and without the author's revision, and ParaPLUIE against the original. Metrics are those of --metric \
+(Jourdan et al. 2025).
 
-Forms are filled in as JSON under a schema. The probability of each answer is asked for behind the answers before it: \
-`choice-labels` decides by the most probable answers, `likert-labels` by expected grades. What a form of choice prefers \
-is the extended preference: its choice, else the only acceptable revision, else the only one that does what was asked \
-for, else a tie. Categories of a sample (its text `categories`) add a question each.
+Forms are filled in as JSON under a schema. The probability of each answer is queried after the answers before it: \
+`choice-labels` decides by the most probable answers, `likert-labels` by expected grades. A choice form counts by the \
+extended preference: its choice, else the only acceptable revision, else the only one that follows the instruction, \
+else a tie. Categories of a sample (its text `categories`) add a question each.
 
-Agreement is the share of pairs of which the same is said, ties counting as a verdict, Cohen's κ and Cramér's V. \
-Scores with many decimals hardly ever tie, so each is also held against people with differences up to ε taken for a \
-tie, ε being fitted on other pairs than it is tested on. The hybrid asks one evaluator after the other, the next where \
-the one before sees no difference above its threshold; thresholds are fitted in the same way. Pairs of one paragraph \
-(its text `paragraph`) are drawn together, in folds and in intervals.
+Agreement is the share of pairs with the same verdict, where ties count as a verdict, with Cohen's κ and Cramér's V. \
+Scores with many decimals rarely tie, so each is also compared with people while differences up to ε count as a tie; ε \
+is fitted on other pairs than those it is tested on. The hybrid uses evaluators in turn, the next one if the previous \
+one sees no difference above its threshold; thresholds are fitted in the same way. Pairs of one paragraph (its text \
+`paragraph`) are drawn together, in folds and in intervals.
 
 Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jsonl`, `parapluie.jsonl` (the stages), \
 `scores.jsonl` (item, candidate, metric, score), `decisions.jsonl` (item, by, margin, choice, people's choice) and \

@@ -14,15 +14,15 @@ use crate::question::{LayoutOptions, given_twice};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RevisionJudge {
-    /// Questions about both revisions at once: LLM-Choice.
+    /// LLM-Choice: questions about both revisions
     Choice,
-    /// The same with the author's own revision before it.
+    /// LLM-Choice with the author's revision first
     ChoiceGold,
-    /// Statements about each revision, graded from 1 to 5: LLM-Likert.
+    /// LLM-Likert: statements about each, graded 1 to 5
     Likert,
-    /// The same with the author's own revision before it.
+    /// LLM-Likert with the author's revision first
     LikertGold,
-    /// `ParaPLUIE` of each revision against the original.
+    /// `ParaPLUIE` of each revision and the original
     Parapluie,
 }
 
@@ -30,44 +30,54 @@ pub(crate) enum RevisionJudge {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RevisionParams {
-    /// Who judges, with commas between them.
+    /// Judges to use, separated by commas
     #[schemars(length(min = 1), extend("form" = "JUDGE,…"))]
     #[default(vec![RevisionJudge::Choice, RevisionJudge::Likert, RevisionJudge::Parapluie])]
     pub judge: Vec<RevisionJudge>,
-    /// Ask no judge and no model: metrics alone are compared with people.
+    /// Use metrics only, without a judge or a model
     #[schemars(extend("conflicts" = ["judge"]))]
     pub no_judge: bool,
-    /// Metrics that score each revision, as in `probity metrics`: bleu,rouge-l:stem=yes. Left out: bleu, rouge-l, meteor,
-    /// gleu-napoles, gleu-google, sari-hf, levenshtein and levenshtein-source, of which the last alone does without
-    /// references.
+    /// Metrics to score with, separated by commas
+    ///
+    /// As in `probity metrics`: bleu,rouge-l:stem=yes. Omitted: bleu, rouge-l, meteor, gleu-napoles, gleu-google,
+    /// sari-hf, levenshtein and levenshtein-source. Only the last needs no references.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
     /// The models that metrics ask.
     #[serde(flatten)]
     pub models: MetricModelOptions,
-    /// Another model for `ParaPLUIE`, a causal one or an encoder-decoder.
+    /// Another model for `ParaPLUIE`
+    ///
+    /// A causal model or an encoder-decoder.
     #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub parapluie_model: Option<String>,
-    /// The prompt of `ParaPLUIE`: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several
-    /// times; each is an evaluator of its own.
+    /// Prompt of `ParaPLUIE`: NAME or FILE; repeatable
+    ///
+    /// Built in: direct, meaning, indirect and few-shot-direct. Each is a separate evaluator.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
-    /// Show each pair in the order of the data alone, as it was published; else in both, and what is said over both
-    /// counts.
+    /// Show each pair in the order of the data only
+    ///
+    /// As published. Otherwise both orders are shown, and the verdict over both counts.
     pub one_order: bool,
-    /// Do not ask for the probabilities of the answers in forms.
+    /// Skip the probabilities of answers in forms
     pub no_labels: bool,
-    /// The hybrid: evaluators as the first table names them, with commas between them. The first decides where it sees a
-    /// difference that is large enough, else the next. Left out: what there is of choice-labels/related (or
-    /// choice/related), parapluie, sari-hf and gleu-napoles.
+    /// Evaluators of the hybrid, separated by commas
+    ///
+    /// Named as in the first table. The first evaluator decides if it sees a large enough difference, else the next.
+    /// Omitted: those available of choice-labels/related (or choice/related), parapluie, sari-hf and gleu-napoles.
     #[schemars(extend("form" = "NAME,…"))]
     pub hybrid: Vec<String>,
-    /// Folds of cross-validation: thresholds are fitted on all others, and pairs of one paragraph are in one fold.
+    /// Folds of the cross-validation
+    ///
+    /// Thresholds are fitted on all other folds. Pairs of one paragraph are in the same fold.
     #[schemars(range(min = 2, max = 1000), extend("form" = "N"))]
     #[default(10)]
     pub folds: u32,
-    /// A prompt of your own in the place of a built-in one: choice or likert. May be given several times.
+    /// Prompt to replace a built-in one; repeatable
+    ///
+    /// Names: choice and likert.
     #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.

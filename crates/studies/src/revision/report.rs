@@ -187,7 +187,6 @@ impl Found<'_> {
                     mass.answers
                 ));
             }
-            outcomes.notes(signature.model.as_ref(), first);
         }
         values["turned"] =
             json!(turns.iter().map(|(share, of)| json!({ "share": share, "pairs": of })).collect::<Vec<_>>());
@@ -545,7 +544,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
         }
         Some(_) if kappa < FAIR => (
             Trust::Caution,
-            format!("agreement is better than chance and weak: κ {} (95 %)", bounds(found.kappa.interval)),
+            format!("agreement is better than chance and weak: κ {} (95%)", bounds(found.kappa.interval)),
         ),
         Some(interval) => (
             Trust::Reliable,

@@ -10,8 +10,7 @@ use crate::{Cell, Table, cells};
 
 pub(super) fn alignment_table(figures: &[EvaluatorFigures], guess: Option<f64>) -> Table {
     let columns = [
-        "by", "pairs", "accuracy", "V", "κ", "ties", "calibrated", "95 % interval", "κ calibrated",
-        "95 % interval of κ",
+        "by", "pairs", "accuracy", "V", "κ", "ties", "calibrated", "95% interval", "κ calibrated", "95% interval of κ",
     ];
     let mut table = Table::new("Agreement with people", columns);
     for one in figures {

@@ -71,7 +71,7 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
         let place = format!("{}, template {}", cell.attribute, cell.template);
         if cell.order_agreement.is_some_and(|share| share < 0.5) {
             table.note(format!(
-                "{place}: most verdicts turn with the order, so the model judges places more than texts."
+                "{place}: most verdicts change with presentation order: the model picks a position, not a text."
             ));
         }
         if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
@@ -101,10 +101,7 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
         }
         if cell.mass.low > 0 {
             let Mass { low, answers, .. } = cell.mass;
-            table.note(format!(
-                "{place}: in {low} of {} the model hardly considers either label; read them with care.",
-                counted(answers, "comparison")
-            ));
+            table.note(format!("{place}: {low} of {} have low label mass.", counted(answers, "comparison")));
         }
         if let Some(after) = cell.after.filter(PositionBias::many_ties) {
             let PositionBias { ties, comparisons, .. } = after;
