@@ -1,4 +1,5 @@
-//! Attention over cached spans: `cargo bench -p probity-kernels-benches --bench attention`. Throughput is in query rows.
+//! Attention over cached spans: `cargo bench -p probity-kernels-benches --bench attention`. Throughput is in query
+//! rows.
 
 use std::hint::black_box;
 
@@ -28,7 +29,7 @@ impl Packed {
     }
 }
 
-/// `new` rows that continue a past, as many segments of them as share it.
+/// `new` rows that continue a past, in that many segments sharing it.
 fn spans(c: &mut Criterion) {
     let mut group = c.benchmark_group("cpu_attention");
     let cases = [

@@ -1,7 +1,7 @@
 //! Matrix products by weight type, form and rows: `cargo bench -p probity-kernels-benches --bench matmul -- Q8_0`.
 //!
-//! A measurement packs the activations too, as a layer does. Throughput is in operations, two a weight and row. Weights
-//! are cold in the second-level cache: several copies are used in turn.
+//! A measurement includes packing the activations, as in a layer. Throughput is in operations, two per weight and row.
+//! Weights are cold in the second-level cache: several copies are used in turn.
 
 use std::hint::black_box;
 

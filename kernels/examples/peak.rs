@@ -1,7 +1,7 @@
-//! Measures what this machine can do at most, for `scripts/bench`: one JSON object a line, rates per second.
+//! Measures this machine's peak rates for `scripts/bench`: one JSON object per line, rates per second.
 //!
 //! `cargo run --release -p probity-kernels --example peak [THREADS]`. Each rate is the best of several short runs, on
-//! one thread and on `THREADS`: arithmetic on registers alone, and reading memory that no cache holds.
+//! one thread and on `THREADS`: arithmetic in registers only, and reads from memory that exceed every cache.
 
 #[cfg(target_arch = "x86_64")]
 fn main() {
@@ -27,13 +27,13 @@ mod x86 {
     use std::time::Instant;
 
     const RUNS: usize = 5;
-    /// Independent sums: more than latency × units on any machine, few enough for the registers.
+    /// Independent sums: more than latency × units on any machine, and few enough for the registers.
     const CHAINS: usize = 12;
     const STEPS: usize = 5_000_000;
-    /// Per thread; far beyond a second-level cache, and beyond a fair share of a big third-level one.
+    /// Per thread; well above a second-level cache and a thread's share of a large third-level one.
     const READ_BYTES: usize = 768 << 20;
 
-    /// A stretch of work that counts its own operations, or bytes.
+    /// A piece of work that returns its number of operations or bytes.
     type Work = fn() -> f64;
 
     pub(super) fn measure(threads: usize) {
@@ -62,7 +62,7 @@ mod x86 {
         println!("{{\"peak\": \"{name}\", \"threads\": {threads}, \"rate\": {rate:.4e}}}");
     }
 
-    /// The best rate of several runs in which all threads work at the same time. Each thread prepares its own work.
+    /// The best rate of several runs with all threads working at the same time. Each thread prepares its own work.
     fn best<F: Fn() -> f64>(threads: usize, prepare: impl Fn() -> F + Sync) -> f64 {
         let barrier = Barrier::new(threads);
         let run = || {
@@ -102,7 +102,7 @@ mod x86 {
             black_box(sums);
             (STEPS * CHAINS * 8 * 2) as f64
         }
-        // SAFETY: `measure` calls it where the features are.
+        // SAFETY: `measure` calls it only where the features exist.
         unsafe { run() }
     }
 
@@ -119,7 +119,7 @@ mod x86 {
             black_box(sums);
             (STEPS * CHAINS * 16 * 2) as f64
         }
-        // SAFETY: `measure` calls it where the features are.
+        // SAFETY: `measure` calls it only where the features exist.
         unsafe { run() }
     }
 
@@ -137,7 +137,7 @@ mod x86 {
             black_box(sums);
             (STEPS * CHAINS * 32 * 2) as f64
         }
-        // SAFETY: `measure` calls it where the features are.
+        // SAFETY: `measure` calls it only where the features exist.
         unsafe { run() }
     }
 
@@ -154,11 +154,11 @@ mod x86 {
             black_box(sums);
             (STEPS * CHAINS * 64 * 2) as f64
         }
-        // SAFETY: `measure` calls it where the features are.
+        // SAFETY: `measure` calls it only where the features exist.
         unsafe { run() }
     }
 
-    /// Whether the AMX feature with this bit of leaf 7's EDX is there and the system lets this process use tiles.
+    /// Whether the AMX feature with this bit of leaf 7's EDX exists and the system lets this process use tiles.
     fn amx(bit: u32) -> bool {
         const TILE: u32 = 1 << 24;
         let features = __cpuid_count(7, 0).edx;
@@ -191,7 +191,7 @@ mod x86 {
             let mut bytes = [0; 64];
             bytes[0] = 1; // palette
             for tile in 0..8 {
-                bytes[16 + 2 * tile] = 64; // bytes a row
+                bytes[16 + 2 * tile] = 64; // bytes per row
                 bytes[48 + tile] = 16; // rows
             }
             Self(bytes)
@@ -200,11 +200,11 @@ mod x86 {
 
     const TILE_STEPS: usize = 200_000;
 
-    /// Four tile products a step into four sums, from zero tiles: the time does not depend on values.
+    /// Four tile products per step into four sums, from zero tiles: the time does not depend on values.
     macro_rules! tile_products {
         ($instruction:literal) => {{
             let config = TileConfig::whole_tiles();
-            // SAFETY: `measure` calls it where tiles may be used; the configuration is 64 valid bytes, and tile
+            // SAFETY: `measure` calls it only where tiles may be used; the configuration is 64 valid bytes, and tile
             // registers hold nothing else.
             unsafe {
                 asm!(
@@ -237,7 +237,7 @@ mod x86 {
         (TILE_STEPS * 4 * 16 * 16 * 64 * 2) as f64
     }
 
-    /// Reads a buffer of its own from end to end.
+    /// Reads a thread-local buffer from end to end.
     fn read() -> impl Fn() -> f64 {
         let buffer = vec![1u8; READ_BYTES];
         move || {
@@ -253,7 +253,7 @@ mod x86 {
                 let [a, b, c, d] = sums;
                 _mm512_reduce_or_epi64(_mm512_or_si512(_mm512_or_si512(a, b), _mm512_or_si512(c, d)))
             }
-            // SAFETY: `measure` calls it where the feature is.
+            // SAFETY: `measure` calls it only where the feature exists.
             black_box(unsafe { run(&buffer) });
             READ_BYTES as f64
         }

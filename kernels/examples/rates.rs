@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use probity_kernels::{Inputs, Isa, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, matmul};
 
-/// More than a thread's fair share of any cache.
+/// More than a thread's share of any cache.
 const FROM_MEMORY: usize = 768 << 20;
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
             .into_iter()
             .filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name))
         {
-            // Few rows are a matter of memory: matrices in turn, more than a cache holds.
+            // Few rows are memory-bound: several matrices in turn, more than a cache holds.
             let copies = if m <= 32 { FROM_MEMORY.div_ceil(bytes.len()) } else { 1 };
             let packed: Vec<_> = (0..copies).map(|_| PackedMatrix::pack(weights, form).expect("memory")).collect();
             let mut turns = packed.iter().cycle();

@@ -6,25 +6,24 @@ use crate::Isa;
 use crate::isa::dispatch;
 use crate::simd::{LANES, Simd};
 
-/// Elements that one task works on.
+/// Elements per task.
 const TASK: usize = 1 << 14;
 
-/// What stands between the products of a feed-forward layer. Each is computed to 1e-7, or to two roundings of a result
-/// above 0.4.
+/// The activation function of a feed-forward layer, computed to 1e-7, or to two roundings of a result above 0.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `x / (1 + e⁻ˣ)`.
     Silu,
-    /// `x · Φ(x)`, Φ the normal distribution (Hendrycks & Gimpel 2016).
+    /// `x · Φ(x)` with the normal distribution function Φ (Hendrycks & Gimpel 2016).
     GeluErf,
-    /// Its approximation `x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    /// The approximation `x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))` of GELU.
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
 }
 
 impl Activation {
-    /// All of them.
+    /// All activation functions.
     pub const ALL: [Self; 4] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu];
 }
 
@@ -50,7 +49,7 @@ fn activate_part<S: Simd>(activation: Activation, gate: &[f32], up: Option<&[f32
     }
 }
 
-// A closure in its place would not be compiled for the caller's instruction set.
+// A closure would not be compiled for the caller's instruction set.
 #[inline(always)]
 pub(crate) fn activate_lanes<S: Simd>(
     activation: Activation,
@@ -84,16 +83,16 @@ fn sigmoid<S: Simd>(x: S::F) -> S::F {
     S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), x))))
 }
 
-/// `max(x, 0) − |x| Φ(−|x|)`, which is `x Φ(x)` and loses nothing where x is far below zero.
+/// `max(x, 0) − |x| Φ(−|x|)`, which equals `x Φ(x)` and is accurate for large negative x.
 #[inline(always)]
 fn gelu<S: Simd>(x: S::F) -> S::F {
-    /// Of `Φ(−a) e^(a²/2) / t` in `t = 1 / (1 + 0.35 a)` for a in 0..13, highest power first: fitted to 4e-8 of its
-    /// value.
+    /// Polynomial of `Φ(−a) e^(a²/2) / t` in `t = 1 / (1 + 0.35 a)` for a in 0..13, highest power first, fitted to a
+    /// relative error of 4e-8.
     const TAIL: [f32; 9] = [
         -0.029_095_102, 0.143_719_58, -0.255_182_33, 0.158_552_42, -0.022_670_865, 0.105_316_94, 0.119_882_755,
         0.139_854_74, 0.139_621_82,
     ];
-    // Beyond 13 nothing is left of the tail. NaN passes through both.
+    // Beyond 13 the tail is zero. NaN passes through both.
     let a = S::min(S::splat(13.0), S::max(x, S::sub(S::splat(0.0), x)));
     let t = S::div(S::splat(1.0), S::fma(S::splat(0.35), a, S::splat(1.0)));
     let mut p = S::splat(TAIL[0]);

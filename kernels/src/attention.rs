@@ -1,8 +1,8 @@
 //! Attention of packed segments over cached spans of keys and values.
 //!
-//! A query's result depends on its own row and on the keys it sees in order of position; how these are cut into spans,
-//! and which other segments are computed beside it, changes nothing. Grouped heads read their shared keys in place;
-//! only the scores of a few queries at a time are held.
+//! A query's result depends only on its own row and on the keys it sees, in order of position. The division into spans
+//! and the other segments of the batch do not affect it. Grouped heads read their shared keys in place, and only the
+//! scores of a few queries are in memory at a time.
 
 mod float;
 mod tiles;
@@ -21,24 +21,24 @@ use crate::isa::dispatch;
 use crate::simd::{LANES, Simd};
 use crate::{Arithmetic, Isa};
 
-/// The shape of an attention layer, and how it is computed.
+/// The shape and arithmetic of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads; a multiple of `kv_heads`.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Length of a head.
+    /// Dimension of a head.
     pub head_dim: usize,
-    /// Factor of the scores, `head_dim^-½` as a rule.
+    /// Factor of the scores, usually `head_dim^-½`.
     pub scale: f32,
-    /// Scores `s` count as `cap · tanh(s / cap)`.
+    /// Soft cap of scores: `s` becomes `cap · tanh(s / cap)`.
     pub cap: Option<f32>,
-    /// A query sees this many positions, its own included, and where it sees what comes after it too
-    /// ([`QueryRows::All`]) as many to that side; all where absent.
+    /// Number of positions that a query sees, including its own. With [`QueryRows::All`] it applies in each direction.
+    /// `None` means all.
     pub window: Option<usize>,
-    /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as
-    /// [`ProductForm::Tiles`](crate::ProductForm) says, otherwise all is f32.
+    /// With [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as in
+    /// [`ProductForm::Tiles`](crate::ProductForm); otherwise everything is f32.
     pub arithmetic: Arithmetic,
 }
 
@@ -51,7 +51,7 @@ impl AttentionShape {
         self.head_dim.next_multiple_of(LANES)
     }
 
-    /// Rows of sixteen words that a block of sixteen keys is: an element of each, or two.
+    /// Rows of sixteen words in a block of sixteen keys, with one or two elements of each key.
     fn key_rows(&self) -> usize {
         if self.tiles() { self.head_dim.next_multiple_of(tiles::STEP) / 2 } else { self.head_dim }
     }
@@ -61,8 +61,7 @@ impl AttentionShape {
         len.next_multiple_of(LANES) * self.key_rows()
     }
 
-    /// Words of a head's packed values of `len` tokens: a row for each, or for two of which the first stands at an even
-    /// position.
+    /// Words of a head's packed values of `len` tokens: one row per token, or per two tokens from an even position.
     fn head_values(&self, len: usize) -> usize {
         (if self.tiles() { len / 2 + 1 } else { len }) * self.padded_dim()
     }
@@ -78,14 +77,14 @@ impl AttentionShape {
     }
 }
 
-/// Keys and values of consecutive positions, packed by [`pack_span`] as words of 32 bits: one f32, or two bf16.
+/// Keys and values of consecutive positions, packed by [`pack_span`] into 32-bit words of one f32 or two bf16.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedSpan<'a> {
-    /// `(kv_heads, blocks of 16 tokens, head_dim, 16)`; in bf16 two elements to a word, and `head_dim` padded to 32.
+    /// `(kv_heads, blocks of 16 tokens, head_dim, 16)`; in bf16 with two elements per word and `head_dim` padded to 32.
     pub keys: &'a [u32],
-    /// `(kv_heads, tokens, head_dim padded to 16)`; in bf16 two tokens to a word.
+    /// `(kv_heads, tokens, head_dim padded to 16)`; in bf16 with two tokens per word.
     pub values: &'a [u32],
-    /// Tokens.
+    /// Number of tokens.
     pub len: usize,
 }
 
@@ -101,13 +100,13 @@ impl<'a> PackedSpan<'a> {
     }
 }
 
-/// The rows of a segment, and which positions each of them sees.
+/// The rows of a segment, and the positions that each of them sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryRows {
-    /// For each row, the positions up to and including its own: text that was read so far.
+    /// Causal: each row sees the positions up to its own. The range holds the rows' positions.
     Causal(Range<usize>),
-    /// So many rows, at the positions from 0 on, that see all positions, or those to either side that a window leaves
-    /// them: an encoder's text, or a decoder's tokens that look at it.
+    /// That many rows, at positions from 0, which see all positions or a window in each direction: an encoder's
+    /// self-attention, or cross-attention.
     All(usize),
 }
 
@@ -120,7 +119,7 @@ impl QueryRows {
     }
 }
 
-/// What is added to scores by the distance of key and query (Raffel et al. 2020, section 2.1).
+/// A bias of scores by the distance of key and query (Raffel et al. 2020, section 2.1).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelativeBias {
     table: Vec<f32>,
@@ -128,8 +127,8 @@ pub struct RelativeBias {
 }
 
 impl RelativeBias {
-    /// For each of `heads` the summand at each distance, key position minus query position, from `−reach` to `reach`;
-    /// those farther apart have that of the farthest.
+    /// The bias for each of `heads` at each distance, key position minus query position, from `−reach` to `reach`.
+    /// Larger distances share the bias of the largest.
     pub fn new(heads: usize, reach: usize, summand: impl Fn(usize, isize) -> f32) -> Self {
         let distances = -(reach as isize)..=reach as isize;
         Self {
@@ -141,16 +140,16 @@ impl RelativeBias {
         }
     }
 
-    /// Distances in reach.
+    /// Number of distances within reach.
     fn distances(&self) -> usize {
         2 * self.reach + 1
     }
 
-    /// `score ← scale · score + summand` for the scores of a query at some positions.
+    /// `score ← scale · score + bias` for the scores of a query at some positions.
     #[inline(always)]
     fn add(&self, query: &AttentionQuery, scale: f32, scores: &mut [f32]) {
         let table = &self.table[query.head * self.distances()..][..self.distances()];
-        // Positions before `near` are out of reach, and those from `far` on.
+        // Positions before `near` and from `far` on are out of reach.
         let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end) - query.start;
         let far = (query.position + self.reach + 1).clamp(query.start, query.end) - query.start;
         let first = (query.start + near + self.reach).saturating_sub(query.position);
@@ -166,28 +165,28 @@ impl RelativeBias {
     }
 }
 
-/// What is added to scores by where keys and queries stand.
+/// A bias of scores by position.
 #[derive(Debug, Clone, Copy)]
 pub enum ScoreBias<'a> {
-    /// By their distance alone.
+    /// By distance only.
     Distance(&'a RelativeBias),
-    /// By their distance and what they are.
+    /// By distance and content.
     Products(DistanceProducts<'a>),
 }
 
-/// Products of queries and of keys with what stands for distances, gathered by the distance of each pair (He et al.
-/// 2021, section 3.1). They are added to the product of query and key before it is scaled.
+/// Products of queries and of keys with embeddings of relative positions, gathered by the distance of each pair (He et
+/// al. 2021, section 3.1). They are added to the query-key product before it is scaled.
 #[derive(Debug, Clone, Copy)]
 pub struct DistanceProducts<'a> {
-    /// Which of a row's products is that of a distance.
+    /// The column of each distance.
     pub columns: &'a DistanceColumns,
-    /// Of the wanted rows of all segments, `(heads, rows, columns)`, where queries have such products.
+    /// Products of the wanted rows of all segments, `(heads, rows, columns)`, if there are any.
     pub of_queries: Option<&'a [f32]>,
-    /// Of the positions of all segments, `(heads, positions, columns)`, where keys do.
+    /// Products of the positions of all segments, `(heads, positions, columns)`, if there are any.
     pub of_keys: Option<&'a [f32]>,
 }
 
-/// The column of each distance.
+/// The product column of each distance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DistanceColumns {
     columns: usize,
@@ -196,15 +195,15 @@ pub struct DistanceColumns {
 }
 
 impl DistanceColumns {
-    /// Of so many columns the one of each distance, key position minus query position, from `−reach` to `reach`; those
-    /// farther apart have that of the farthest.
+    /// The column of each distance, key position minus query position, from `−reach` to `reach`, among `columns`.
+    /// Larger distances share the column of the largest.
     pub fn new(columns: usize, reach: usize, column: impl Fn(isize) -> usize) -> Self {
         let table: Vec<usize> = (-(reach as isize)..=reach as isize).map(column).collect();
         assert!(table.iter().all(|column| *column < columns), "one of {columns}");
         Self { columns, table, reach }
     }
 
-    /// The columns of the positions that a query sees, ascending.
+    /// The columns of the positions that a query sees, in ascending order of position.
     #[inline(always)]
     fn of(&self, query: &AttentionQuery) -> impl Iterator<Item = usize> {
         let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end);
@@ -237,14 +236,14 @@ impl DistanceProducts<'_> {
     }
 }
 
-/// Query rows and what they see.
+/// Query rows and the cached spans that they attend to.
 #[derive(Debug, Clone)]
 pub struct AttentionSegment<'a> {
     /// From position 0 without gaps.
     pub spans: Vec<PackedSpan<'a>>,
     /// The query rows.
     pub rows: QueryRows,
-    /// Which of these rows are asked for, ascending; all where absent.
+    /// Indices of the rows to compute, ascending; `None` means all.
     pub wanted: Option<&'a [usize]>,
 }
 
@@ -258,8 +257,8 @@ impl AttentionSegment<'_> {
 /// `start` on, into [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words, which
 /// must be zeros.
 ///
-/// In bf16 a token with values that are not finite gets keys that are not a number: zeros times such values would reach
-/// those who do not see the token, and so its result is not a number for all that do.
+/// In bf16, a token with non-finite values gets NaN keys. Zero weights times non-finite values would otherwise spread
+/// NaN to rows that do not see the token; this way the result is NaN exactly for rows that do.
 pub fn pack_span(
     isa: Isa,
     shape: &AttentionShape,
@@ -285,7 +284,7 @@ pub fn pack_span(
     });
 }
 
-/// One head's part of some rows of keys and values.
+/// One head's keys and values of some rows.
 struct HeadTokens<'a> {
     shape: &'a AttentionShape,
     keys: &'a [f32],
@@ -308,8 +307,8 @@ impl<'a> HeadTokens<'a> {
     }
 }
 
-/// Joins the first `total` tokens of consecutive spans, the first of which begins at `start`, into one, `keys` and
-/// `values` of its length and zeros. A result over the whole has the bits of one over the parts.
+/// Joins the first `total` tokens of consecutive spans, the first of which begins at `start`. `keys` and `values` have
+/// the length of the joined span and are zeros. Attention over the result has the same bits as over the parts.
 pub fn join_spans(
     shape: &AttentionShape,
     spans: &[PackedSpan<'_>],
@@ -337,13 +336,13 @@ pub fn join_spans(
             }
             let row = if shape.tiles() { position / 2 - start / 2 } else { position - start };
             let from = span.head_values(shape, head);
-            // Where two spans share a row of two tokens, each has zeros for the other's.
+            // If two spans share a row of two tokens, each has zeros for the other's.
             let end = position + len;
             let whole = if shape.tiles() { end / 2 - position / 2 } else { len };
             for (to, from) in values[row * padded..].iter_mut().zip(&from[..whole * padded]) {
                 *to |= from;
             }
-            // The first of two tokens, the second of which may be left out.
+            // The last row may contain a second token beyond `total`.
             if shape.tiles() && !end.is_multiple_of(2) && len > 0 {
                 for (to, from) in values[(row + whole) * padded..].iter_mut().zip(&from[whole * padded..]) {
                     *to |= from & 0xffff;
@@ -354,19 +353,18 @@ pub fn join_spans(
     }
 }
 
-/// Queries, rows times heads, that a task has at the least and at the most, unless there are fewer, or a row alone has
-/// more.
+/// Minimum and maximum of queries (rows times heads) per task, unless there are fewer, or a single row has more.
 const TASK_QUERIES: (usize, usize) = (16, 64);
-/// Tasks of a thread where there are queries enough, so that threads end together. A query's bits do not depend on its
-/// task.
+/// Tasks per thread if there are enough queries, to balance the load. A query's bits do not depend on its task.
 const THREAD_TASKS: usize = 4;
 
-/// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
+/// Attention: `out` and `queries` are `(rows, heads, head_dim)` of the segments' wanted rows, concatenated.
 ///
-/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, capped where there is a cap, plus the summand of `bias` where there is one (its products
-/// count before `scale` does, and go with no cap); weights their softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
-/// In bf16 the sums run as [`ProductForm::Tiles`](crate::ProductForm) says, over 32 elements and over 32 positions from a multiple of
-/// 32 on at a time, and the sum of weights is that of the rounded ones.
+/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, then capped, plus the `bias`, if there are a cap and a bias.
+/// Products of a bias are added before `scale` applies and exclude a cap. Weights are the softmax of scores. The result
+/// is the sum of `weight · value` over ascending positions, divided by the sum of weights at the end. In bf16, sums
+/// follow [`ProductForm::Tiles`](crate::ProductForm) over steps of 32 elements and of 32 positions from a multiple of
+/// 32, and the sum of weights is that of the rounded weights.
 pub fn attention(
     isa: Isa,
     shape: &AttentionShape,
@@ -391,7 +389,7 @@ pub fn attention(
     assert!(fits, "a bias for each head");
     let (least, most) = TASK_QUERIES;
     let of_a_task = (queries.len() / shape.head_dim / (THREAD_TASKS * rayon::current_num_threads())).clamp(least, most);
-    // A row has a query of each head that shares the key head.
+    // A row has one query per head that shares the key head.
     let task_rows = (of_a_task * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
     let (mut row, mut key) = (0, 0);
@@ -437,16 +435,16 @@ pub fn attention(
     });
 }
 
-/// A thread's memory, kept from task to task.
+/// A thread's memory, reused between tasks.
 #[derive(Default)]
 struct AttentionScratch {
     /// A few queries: `(head_dim, query)`, or rows in bf16.
     queries: Buffer<u32>,
     /// Their scores and weights, `(query, position)`.
     scores: Buffer<u32>,
-    /// In bf16, values of 32 positions each that lie in several spans or are not all there.
+    /// In bf16, values of steps of 32 positions that are incomplete or in several spans.
     values: Buffer<u32>,
-    /// In bf16, some columns of results before they are divided.
+    /// In bf16, some columns of results before the division.
     sums: Buffer<f32>,
 }
 
@@ -458,14 +456,14 @@ thread_local! {
 struct AttentionTask<'a> {
     shape: &'a AttentionShape,
     bias: Option<ScoreBias<'a>>,
-    /// Of all segments.
+    /// Queries of all segments.
     queries: &'a [f32],
     segment: &'a AttentionSegment<'a>,
-    /// Where the segment's rows begin among all.
+    /// Index of the segment's first row among all.
     first_row: usize,
-    /// Where its positions begin among all.
+    /// Index of the segment's first position among all.
     first_key: usize,
-    /// Among the segment's wanted rows.
+    /// Indices among the segment's wanted rows.
     rows: Range<usize>,
     kv_head: usize,
 }
@@ -475,7 +473,7 @@ impl AttentionTask<'_> {
         self.shape.heads / self.shape.kv_heads
     }
 
-    /// Queries, row by row.
+    /// Number of queries, row by row.
     fn count(&self) -> usize {
         self.rows.len() * self.group()
     }
@@ -502,7 +500,7 @@ impl AttentionTask<'_> {
         }
     }
 
-    /// Caps a query's scores and adds the bias; returns the scale that is left to be applied.
+    /// Caps a query's scores and adds the bias; returns the scale that remains to be applied.
     #[inline(always)]
     fn settle<S: Simd>(&self, query: &AttentionQuery, scores: &mut [f32]) -> f32 {
         let mut scale = self.shape.scale;
@@ -529,43 +527,43 @@ impl AttentionTask<'_> {
 /// One head of one row.
 #[derive(Clone, Copy, Default)]
 struct AttentionQuery {
-    /// Where it starts among all queries.
+    /// Its offset among all queries.
     at: usize,
     head: usize,
-    /// Its own.
+    /// Its own position.
     position: usize,
-    /// Positions it sees.
+    /// The positions it sees.
     start: usize,
     end: usize,
 }
 
-/// The positions that some of the queries see.
+/// The positions that at least one of the queries sees.
 #[inline(always)]
 fn seen(queries: &[AttentionQuery]) -> Range<usize> {
     let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
     start..queries.iter().fold(0, |most, q| most.max(q.end))
 }
 
-/// The output, shared by tasks that each write heads of their own.
+/// The output, shared by tasks that each write separate heads.
 struct HeadOutputs<'a> {
     start: *mut f32,
     len: usize,
     _out: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: tasks reach the output only through `head`, each for heads of its own.
+// SAFETY: tasks access the output only through `head`, each for separate heads.
 unsafe impl Sync for HeadOutputs<'_> {}
 
 impl HeadOutputs<'_> {
     /// `len` elements from `at`.
     ///
     /// # Safety
-    /// No two tasks may ask for the same elements.
+    /// No two tasks may request the same elements.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "tasks have elements of their own, by contract")]
     unsafe fn head(&self, at: usize, len: usize) -> &mut [f32] {
         assert!(at + len <= self.len, "inside the output");
-        // SAFETY: inside the output, and by contract nobody else uses these elements.
+        // SAFETY: inside the output, and by contract no other task uses these elements.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that packed weights and activations live in: aligned to cache lines, so that no vector straddles two, and on
-//! large pages.
+//! Memory for packed weights and activations, aligned to cache lines, so that no vector crosses two, and on large
+//! pages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bytemuck::{AnyBitPattern, NoUninit};
 use memmap2::MmapMut;
 
-/// Bytes of a large page on most systems.
+/// Size of a large page on most systems, in bytes.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Asks for large pages under memory that was not touched yet, where whole ones fit into it: clearing small ones, one
-/// at a time, takes longer than writing them. No effect on what it holds, and a system without large pages says no.
+/// Requests large pages for untouched memory, where whole ones fit: clearing small pages one at a time takes longer
+/// than writing them. It does not change the contents, and systems without large pages ignore it.
 pub fn prefer_large_pages<T>(memory: &mut [T]) {
     #[cfg(target_os = "linux")]
     {
@@ -30,52 +30,52 @@ pub fn prefer_large_pages<T>(memory: &mut [T]) {
     let _ = memory;
 }
 
-/// Zeroed memory of `bytes` bytes that begins on a page. Nothing is resident before it is touched.
+/// Zeroed memory of `bytes` bytes, page-aligned. Pages are not resident until touched.
 pub(crate) fn pages(bytes: usize) -> std::io::Result<MmapMut> {
     let map = MmapMut::map_anon(bytes.max(1))?;
-    // Large pages spare the walk through page tables, a tenth of a decoding step's time. No page size changes a result,
-    // and a system without them says no.
+    // Large pages save page table walks, a tenth of the time of a decoding step. They do not change results, and
+    // systems without them refuse.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
     Ok(map)
 }
 
-/// Virtual memory of a block that weights share.
+/// Virtual memory of a shared block.
 const BLOCK: usize = 256 << 20;
-/// Where a block's next weights begin: a cache line.
+/// Alignment of weights in a block: a cache line.
 const LINE: usize = 64;
 
-/// A mapping that many matrices lie in, so that large pages cover all of them but the last one's end.
-struct Block {
+/// A mapping that holds several matrices, so that large pages cover everything except the end of the last one.
+struct Allocation {
     start: *mut u8,
     _map: MmapMut,
 }
 
-// SAFETY: the pointer is that of the mapping beside it; what it points to is only used through `Pages`, each bytes of
-// its own.
-unsafe impl Send for Block {}
+// SAFETY: the pointer is that of the mapping next to it; its target is only used through `Pages`, each with separate
+// bytes.
+unsafe impl Send for Allocation {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for Allocation {}
 
-/// Bytes of a block, nobody else's.
+/// A range of a block that is used exclusively.
 pub(crate) struct Pages {
-    block: Arc<Block>,
+    block: Arc<Allocation>,
     first: usize,
     len: usize,
 }
 
 impl Pages {
-    /// Zeroed memory. What is freed goes back to the system with its whole block.
+    /// Allocates zeroed memory. Freed memory returns to the system with its whole block.
     pub(crate) fn new(len: usize) -> std::io::Result<Self> {
-        /// The block that was begun last, with how much of it is taken and how much it has.
-        static LAST: Mutex<(Weak<Block>, usize, usize)> = Mutex::new((Weak::new(), 0, 0));
+        /// The most recent block, the bytes used in it, and its size.
+        static LAST: Mutex<(Weak<Allocation>, usize, usize)> = Mutex::new((Weak::new(), 0, 0));
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         let (block, first) = match last.0.upgrade() {
             Some(block) if last.2 - last.1 >= len => (block, last.1),
             _ => {
                 let size = len.max(BLOCK);
                 let mut map = pages(size)?;
-                let block = Arc::new(Block { start: map.as_mut_ptr(), _map: map });
+                let block = Arc::new(Allocation { start: map.as_mut_ptr(), _map: map });
                 (last.0, last.2) = (Arc::downgrade(&block), size);
                 (block, 0)
             }
@@ -90,7 +90,7 @@ impl Deref for Pages {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes lie in the block, which lives as long as its pages, and no other pages have them.
+        // SAFETY: the bytes are in the block, which lives as long as its pages, and no other pages have them.
         unsafe { std::slice::from_raw_parts(self.block.start.add(self.first), self.len) }
     }
 }
@@ -103,16 +103,16 @@ impl DerefMut for Pages {
     }
 }
 
-/// The system gave no memory for activations.
+/// Memory allocation for activations failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("the system gives no memory for the {bytes} bytes of a step of it")]
 #[diagnostic(help("give it a smaller --compute token-budget, or the process more memory"))]
 pub struct NoMemory {
-    /// What was asked for.
+    /// The requested size.
     pub bytes: usize,
 }
 
-/// Elements whose number is set for each use.
+/// A reusable array whose length is set before each use.
 pub struct Buffer<T> {
     map: Option<MmapMut>,
     len: usize,
@@ -132,18 +132,18 @@ impl<T> fmt::Debug for Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// Sets the number of elements. What they hold then is unspecified: zeros, or what was there before.
+    /// Sets the number of elements. Their contents are unspecified: zeros, or earlier values.
     ///
     /// # Panics
-    /// Where the memory cannot be had: with [`NoMemory`], and no word of the panic hook, so that whoever runs a model
-    /// can tell it as an error.
+    /// If allocation fails. The payload is [`NoMemory`] and the panic hook does not run, so that the caller of a model
+    /// can report an error.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let bytes = len * size_of::<T>();
         if self.map.as_ref().is_none_or(|map| map.len() < bytes) {
-            // The old memory goes first; nothing in it is worth copying.
+            // The old memory is freed first; its contents are not needed.
             self.map = None;
-            // From an eighth of a large page on, whole large pages: a system aligns maps of such a length to them.
+            // From an eighth of a large page on, lengths are whole large pages: systems align such mappings to them.
             let whole = if bytes < LARGE_PAGE / 8 { bytes } else { bytes.next_multiple_of(LARGE_PAGE) };
             self.map =
                 Some(pages(whole).unwrap_or_else(|_| std::panic::resume_unwind(Box::new(NoMemory { bytes: whole }))));
@@ -151,12 +151,12 @@ impl<T> Buffer<T> {
         self.len = len;
     }
 
-    /// Forgets all elements but the first `len`.
+    /// Drops all elements after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Bytes held, in use or not.
+    /// Allocated bytes, used or not.
     pub fn bytes(&self) -> usize {
         self.map.as_ref().map_or(0, |map| map.len())
     }
@@ -198,7 +198,7 @@ mod tests {
             assert!(pages.iter().all(|byte| *byte == 0) && pages.as_ptr().addr().is_multiple_of(LINE), "{index}");
             pages.fill(index as u8 + 1);
         }
-        // Others go; what is left stays what it was.
+        // Freeing one leaves the others unchanged.
         all.swap_remove(0);
         let last = Pages::new(1000).expect("memory");
         assert!(last.iter().all(|byte| *byte == 0), "new memory was nobody's before");

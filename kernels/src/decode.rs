@@ -1,8 +1,8 @@
-//! The block formats of GGUF, each reduced to one shape: unsigned integers `u` with `w = d · (u − zero) + m` per group
+//! The block formats of GGUF, each reduced to one form: unsigned integers `u` with `w = d · (u − zero) + m` per group
 //! of 16 or 32.
 //!
 //! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands
-//! the shape to f32, tiles to bf16, and dots multiply its integers. Formats follow ggml's published layouts.
+//! this form to f32, tiles to bf16, and dots multiply its integers. The formats follow ggml's published layouts.
 
 use half::f16;
 
@@ -11,17 +11,17 @@ use crate::WeightType;
 /// The longest block.
 pub(crate) const MAX_BLOCK: usize = 256;
 
-/// A decoded block. Which fields mean something depends on the weight type.
+/// A decoded block. The weight type determines which fields are valid.
 pub(crate) struct DecodedBlock {
     /// Unsigned integers, `block_len` of them.
     pub(crate) quants: [u8; MAX_BLOCK],
     /// The scale, an f16.
     pub(crate) scale: u16,
-    /// The minimum, an f16; of `Q4_K` and `Q5_K` it is to be subtracted.
+    /// The minimum, an f16; it is subtracted for `Q4_K` and `Q5_K`.
     pub(crate) minimum: u16,
-    /// What each group multiplies the scale by: unsigned, but for `Q6_K`.
+    /// Multipliers of the scale per group: unsigned, except for `Q6_K`.
     pub(crate) group_scales: [u8; MAX_BLOCK / 16],
-    /// What each group multiplies the minimum by.
+    /// Multipliers of the minimum per group.
     pub(crate) group_minima: [u8; MAX_BLOCK / 32],
 }
 
@@ -36,7 +36,7 @@ impl DecodedBlock {
         }
     }
 
-    /// The scale `d` and the minimum `m` of a group; no minimum is zero.
+    /// The scale `d` and the minimum `m` of a group; `m` is zero for formats without minima.
     #[inline(always)]
     pub(crate) fn group(&self, weight_type: WeightType, group: usize) -> (f32, f32) {
         let scale = f16::from_bits(self.scale).to_f32();
@@ -52,12 +52,12 @@ impl DecodedBlock {
 }
 
 impl WeightType {
-    /// Weights that share a scale.
+    /// Number of weights that share a scale.
     pub(crate) const fn group_len(self) -> usize {
         if matches!(self, Self::Q6_K) { 16 } else { 32 }
     }
 
-    /// The integer that stands for zero.
+    /// The integer that represents zero.
     pub(crate) const fn zero(self) -> i32 {
         match self {
             Self::Q8_0 => 128,
@@ -79,7 +79,7 @@ fn bits_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Nibbles: the low ones are the first half of `out`, the high ones the second.
+/// Nibbles: the low ones go to the first half of `out`, the high ones to the second.
 #[inline(always)]
 fn nibbles(packed: &[u8], out: &mut [u8]) {
     let (low, high) = out.split_at_mut(packed.len());
@@ -101,8 +101,8 @@ fn fifth_bits(mask: &[u8], out: &mut [u8]) {
 /// The 6-bit scale and minimum of group `j` of a `Q4_K` or `Q5_K` block.
 #[inline(always)]
 fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
-    // Twelve bytes for eight pairs of six bits: the upper two bits of the last four pairs stand above the first four
-    // pairs.
+    // Twelve bytes for eight pairs of six bits: the upper two bits of the last four pairs are stored in the bytes of
+    // the first four pairs.
     if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
     } else {
@@ -118,7 +118,7 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut De
         WeightType::Q8_0 => {
             block.scale = bits_at(bytes, 0);
             for (q, b) in q.iter_mut().zip(&bytes[2..34]) {
-                // Unsigned, around 128: so one kernel serves these and the types of fewer bits.
+                // Unsigned with an offset of 128, so that one kernel serves these and the types with fewer bits.
                 *q = b.wrapping_add(128);
             }
         }
@@ -154,7 +154,7 @@ fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut DecodedBlock) {
     for j in 0..8 {
         (block.group_scales[j], block.group_minima[j]) = scale_min(&bytes[4..16], j);
     }
-    // A byte of these holds the fifth bits of eight weights, 32 apart.
+    // Each of these bytes holds the fifth bits of eight weights, 32 apart.
     let high = &bytes[16..48];
     let low = if weight_type == WeightType::Q5_K { &bytes[48..176] } else { &bytes[16..144] };
     for (pair, packed) in low.chunks_exact(32).enumerate() {
@@ -186,9 +186,9 @@ fn decode_q6(bytes: &[u8], block: &mut DecodedBlock) {
     }
 }
 
-/// Expands part of a row to f32: `out.len()` weights from weight `start`, both whole numbers of blocks.
+/// Expands part of a row to f32: `out.len()` weights from weight `start`, both multiples of the block length.
 ///
-/// A quantised weight is `d · (u − zero) + m`, the product and the sum rounded apart as the format's own tools do.
+/// A quantised weight is `d · (u − zero) + m`, with product and sum rounded separately, as in the format's own tools.
 #[inline(always)]
 pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [f32]) {
     let (len, size) = (weight_type.block_len(), weight_type.block_bytes());
@@ -227,7 +227,7 @@ fn expand(weight_type: WeightType, block: &DecodedBlock, out: &mut [f32]) {
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
         let (d, m) = block.group(weight_type, g);
         for (x, q) in out.iter_mut().zip(quants) {
-            // Zero is taken off as an integer, which is exact.
+            // Zero is subtracted as an integer, which is exact.
             let product = (i32::from(*q) - weight_type.zero()) as f32 * d;
             *x = if weight_type.has_minima() { product + m } else { product };
         }

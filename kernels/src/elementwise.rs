@@ -6,24 +6,24 @@ use crate::Isa;
 use crate::isa::dispatch;
 use crate::simd::{LANES, Simd};
 
-/// Rows that one task works on.
+/// Rows per task.
 const TASK_ROWS: usize = 16;
-/// Elements that one task works on.
+/// Elements per task.
 const TASK: usize = 1 << 14;
 
-/// A norm of rows: root-mean-square, or a layer norm, which takes the mean off first.
+/// A norm of rows: RMS norm, or a layer norm, which subtracts the mean first.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm<'a> {
     /// A factor for each element of a row.
     pub weight: &'a [f32],
-    /// What a layer norm adds to each element at the end; absent from a root-mean-square norm.
+    /// The bias of a layer norm; `None` for an RMS norm.
     pub bias: Option<&'a [f32]>,
     /// Added to the mean square.
     pub eps: f32,
 }
 
 /// Normalises each row: `x / √(mean(x²) + eps) · weight`, or with a bias `(x − mean(x)) / √(mean((x − mean(x))²) + eps)
-/// · weight + bias`. Sums run over sixteen lanes, then over these.
+/// · weight + bias`. Sums run over sixteen lanes, then over the lanes.
 pub fn normalise(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     assert!(x.len() == y.len() && x.len().is_multiple_of(width), "x and y are (rows, {width})");
@@ -53,9 +53,9 @@ fn layer_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f3
         for x in whole {
             sum = S::add(S::load(x), sum);
         }
-        // The mean is taken off before squaring: the difference of two large sums would lose what is asked for.
+        // The mean is subtracted before squaring: the difference of two large sums would be inaccurate.
         let mean = S::sum(sum) / width as f32;
-        // So that what pads the last lanes adds nothing to the squares.
+        // The padding of the last lanes then adds nothing to the squares.
         last[rest.len()..].fill(mean);
         let off = S::sub(S::load(&last), S::splat(mean));
         let mut squares = S::mul(off, off);
@@ -75,7 +75,7 @@ fn rms_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
         let (whole, rest) = x.as_chunks::<LANES>();
-        // One vector of sums for all instruction sets: several would be faster and have another order.
+        // One sum vector on all instruction sets: several would be faster, but have another order.
         let mut sum = S::splat(0.0);
         for x in whole {
             sum = S::fma(S::load(x), S::load(x), sum);
@@ -98,14 +98,14 @@ pub fn add_scaled(x: &[f32], scale: f32, y: &mut [f32]) {
     });
 }
 
-/// `cap · tanh(scale / cap · x)` in the place of each `x`.
+/// Replaces each `x` by `cap · tanh(scale / cap · x)`.
 pub fn soft_cap(isa: Isa, scale: f32, cap: f32, x: &mut [f32]) {
     x.par_chunks_mut(TASK).for_each(|x| {
         dispatch!(isa, soft_cap_part(scale: f32, cap: f32, x: &mut [f32]));
     });
 }
 
-/// As [`soft_cap`], on this thread; to 1e-7 of the cap.
+/// As [`soft_cap`], on this thread; accurate to 1e-7 of the cap.
 #[inline(always)]
 pub(crate) fn soft_cap_part<S: Simd>(scale: f32, cap: f32, x: &mut [f32]) {
     let (double, one, two) = (S::splat(2.0 * scale / cap), S::splat(1.0), S::splat(2.0));
@@ -123,7 +123,7 @@ pub(crate) fn soft_cap_part<S: Simd>(scale: f32, cap: f32, x: &mut [f32]) {
     rest.copy_from_slice(&S::lanes(capped(&last))[..rest.len()]);
 }
 
-/// Which elements of a head rotate together.
+/// Which elements of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopeLayout {
     /// Element `i` with `i + head_dim / 2`: Hugging Face checkpoints, GGUF files of most architectures.
@@ -132,7 +132,7 @@ pub enum RopeLayout {
     Interleaved,
 }
 
-/// Cosines and sines of some rows' positions, `(rows, pairs)` each: as many pairs as are rotated of each head.
+/// Cosines and sines of the positions of some rows, `(rows, pairs)` each, with one pair per rotated pair of a head.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
     cos: Vec<f32>,
@@ -141,16 +141,16 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// Angles `position · frequency`, rounded to f32 as the reference does; their cosine and sine correctly rounded but
-    /// for rare cases, and multiplied by `scale`.
+    /// Angles are `position · frequency`, rounded to f32 as in the reference. Their cosine and sine are correctly
+    /// rounded except in rare cases, and multiplied by `scale`.
     pub fn new(positions: &[u32], frequencies: &[f32], scale: f32) -> Self {
         let half = frequencies.len();
         let mut table = Self { cos: vec![0.0; positions.len() * half], sin: vec![0.0; positions.len() * half], half };
         let rows = table.cos.par_chunks_mut(half.max(1)).zip(table.sin.par_chunks_mut(half.max(1)));
         rows.zip(positions.par_iter()).for_each(|((cos, sin), position)| {
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
-                // In f64 and rounded once, which is nearly always the nearest f32. libm's in Rust, since those of systems
-                // may differ in the last bit.
+                // In f64 and rounded once, which is nearly always the nearest f32. `libm` in Rust, since system
+                // libraries may differ in the last bit.
                 let (s, c) = libm::sincos(f64::from(*position as f32 * frequency));
                 (*cos, *sin) = (c as f32 * scale, s as f32 * scale);
             }
@@ -158,8 +158,8 @@ impl RopeTable {
         table
     }
 
-    /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles: its first elements where there are fewer
-    /// angles than pairs.
+    /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles; only its first elements if there are
+    /// fewer angles than pairs.
     pub fn apply(&self, isa: Isa, layout: RopeLayout, head_dim: usize, x: &mut [f32]) {
         let rows = self.cos.len() / self.half.max(1);
         if rows == 0 {

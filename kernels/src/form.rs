@@ -2,38 +2,38 @@
 
 use crate::WeightType;
 
-/// How much products may round beyond f32. Each gives the same bits on every machine.
+/// How much products may be rounded beyond f32. Each setting gives the same bits on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
-    /// Weights at their stored values, f32 activations, sums and products.
+    /// Weights at their stored values; activations, sums and products in f32.
     Exact,
-    /// Activations of 8 bits for quantised weights; activations in bf16 for floats, which are rounded to bf16: what the
-    /// dot products of AVX-512 multiply.
+    /// 8-bit activations for quantised weights; bf16 activations for float weights, which are rounded to bf16. The
+    /// arithmetic of AVX-512's dot products.
     Dots,
-    /// Activations and weights rounded to bf16: what the tiles of AMX multiply.
+    /// Activations and weights rounded to bf16, the arithmetic of AMX tiles.
     Tiles,
 }
 
-/// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every
+/// The rounding of activations and weights, and the order of summation. Each form gives the same bits on every
 /// instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProductForm {
     /// `y ← fma(x, w, y)` over ascending `k`, in f32.
     Float,
-    /// Activations in 8 bits, one scale (the largest magnitude over 127) for each 32. Per group of weights that share a
-    /// scale, ascending: `y ← fma(Σ u·a, d_w · d_a, y)`, then, where the format has minima, `y ← fma(m_w, d_a · Σ a,
+    /// 8-bit activations, with one scale (the largest magnitude over 127) for each 32. Per group of weights that share
+    /// a scale, ascending: `y ← fma(Σ u·a, d_w · d_a, y)`, then, if the format has minima, `y ← fma(m_w, d_a · Σ a,
     /// y)`.
     Int8,
-    /// Activations in bf16, and for each pair of `k`, ascending: `y ← fma(x₁, w₁, y)`, then `y ← fma(x₀, w₀, y)`, in
-    /// f32 without denormals, as the bf16 dot product of AVX-512 does.
+    /// bf16 activations; for each pair of `k`, ascending: `y ← fma(x₁, w₁, y)`, then `y ← fma(x₀, w₀, y)`, in f32
+    /// without denormals, as in the bf16 dot product of AVX-512.
     Pairs,
-    /// Activations and weights in bf16, and for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, both
-    /// sums chains of fused multiply-adds from zero, in f32 without denormals, as the bf16 tiles of AMX do.
+    /// bf16 activations and weights; for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, where both sums
+    /// are chains of fused multiply-adds from zero, in f32 without denormals, as in the bf16 tiles of AMX.
     Tiles,
 }
 
 impl ProductForm {
-    /// All of them.
+    /// All forms.
     pub const ALL: [Self; 4] = [Self::Float, Self::Int8, Self::Pairs, Self::Tiles];
 
     /// The form of `arithmetic` for a weight type.
@@ -46,7 +46,7 @@ impl ProductForm {
         }
     }
 
-    /// Whether weights of this type can be multiplied so.
+    /// Whether weights of this type can be multiplied in this form.
     pub fn suits(self, weight_type: WeightType) -> bool {
         match self {
             Self::Float | Self::Tiles => true,
@@ -55,10 +55,11 @@ impl ProductForm {
         }
     }
 
-    /// Columns whose weights are expanded at a time: what stays in the first-level cache.
+    /// Columns whose weights are expanded at a time, such that they stay in the first-level cache.
     pub(crate) const fn chunk(self) -> usize {
-        // Of a panel of 32 outputs that is 32 KiB of f32 or of pairs, which are read where they lie, and 16 KiB of what
-        // is expanded to bytes or for tiles. Sums go on from chunk to chunk, so that its length changes no bit.
+        // For a panel of 32 outputs that is 32 KiB of f32 or of pairs, which are read in place, and 16 KiB of weights
+        // expanded to bytes or for tiles. Sums continue from chunk to chunk, so the chunk length does not change
+        // results.
         match self {
             Self::Float | Self::Tiles => 256,
             Self::Int8 | Self::Pairs => 512,

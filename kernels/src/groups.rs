@@ -1,4 +1,4 @@
-//! Quantised weights group by group, as integer products read them: expanded, or where they lie.
+//! Groups of quantised weights as inputs of integer products: expanded, or read in place.
 
 use std::marker::PhantomData;
 
@@ -7,13 +7,13 @@ use crate::pack::{PackedPart, UnitLayout, UnitParts};
 use crate::simd::{Dot4, LANES, Simd};
 use crate::{ProductForm, WeightType};
 
-/// A weight type that is known when the loops are compiled.
+/// A weight type known at compile time.
 pub(crate) trait QuantisedType {
     const TYPE: WeightType;
     const LAYOUT: UnitLayout = UnitLayout::of(Self::TYPE, ProductForm::Int8);
 }
 
-/// The quantised types, each a type of its own.
+/// The quantised types as Rust types.
 pub(crate) mod types {
     use super::{QuantisedType, WeightType};
 
@@ -35,7 +35,7 @@ pub(crate) mod types {
     pub(crate) use named::*;
 }
 
-/// Calls `$f` for a quantised weight type, with the type, how many quads a group has, and whether there are minima.
+/// Calls `$f` for a quantised weight type, with the type, its number of quads per group, and whether it has minima.
 macro_rules! by_type {
     ($type:expr, $f:ident $(:: <$($g:tt),*>)? ($($arg:expr),* $(,)?)) => {{
         use $crate::groups::types;
@@ -70,7 +70,7 @@ impl UnitParts<'_> {
         S::or_b(low, S::shl_b(bits, 4))
     }
 
-    /// The scales of a group, of half a panel.
+    /// The scales of a group for half a panel.
     #[inline(always)]
     pub(crate) fn scale<S: Simd>(&self, weight_type: WeightType, group: usize, half: usize) -> S::F {
         let d = S::load_f16(&self.scales[half]);
@@ -81,12 +81,12 @@ impl UnitParts<'_> {
         }
     }
 
-    /// What is added to a group's weights, of half a panel.
+    /// The minima of a group's weights for half a panel.
     #[inline(always)]
     pub(crate) fn minimum<S: Simd>(&self, weight_type: WeightType, group: usize, half: usize) -> S::F {
         let m = S::load_f16(&self.scales[2 + half]);
         match weight_type {
-            // Here the minimum is subtracted.
+            // For these types the minimum is subtracted.
             WeightType::Q4_K | WeightType::Q5_K => {
                 S::mul(S::mul(m, S::splat(-1.0)), S::load_u8(&self.groups[16 + 2 * group + half]))
             }
@@ -95,17 +95,17 @@ impl UnitParts<'_> {
     }
 }
 
-/// Groups of quantised weights as unsigned integers, `4 · QUADS` to a group.
+/// Groups of quantised weights as unsigned integers, `4 · QUADS` per group.
 pub(crate) trait IntGroups<S: Simd, const QUADS: usize> {
-    /// What they are packed as.
+    /// Their packed type.
     fn weight_type(&self) -> WeightType;
     /// Four `k` of half a panel.
     fn quad(&self, group: usize, quad: usize, half: usize) -> S::B;
     /// The scales of half a panel.
     fn scale(&self, group: usize, half: usize) -> S::F;
-    /// The minima of half a panel, where the weight type has some.
+    /// The minima of half a panel, if the weight type has minima.
     fn minimum(&self, group: usize, half: usize) -> S::F;
-    /// Asks for what lies behind a group in memory.
+    /// Prefetches the memory after a group.
     fn ask_ahead(&self, group: usize);
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct IntPanel {
     pub(crate) minima: Buffer<[[f32; LANES]; 2]>,
 }
 
-/// Weights of a part that were expanded.
+/// Expanded weights of a part.
 pub(crate) struct ExpandedWeights<'a, const QUADS: usize> {
     weight_type: WeightType,
     quants: &'a [[[[u8; 4 * LANES]; 2]; QUADS]],
@@ -153,10 +153,10 @@ impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for ExpandedWeights<'_, QU
     fn ask_ahead(&self, _: usize) {}
 }
 
-/// Weights of a part where they lie. Expanding them anew for every tile of rows pays where there are few.
+/// Weights of a part, read in place. For few row tiles this is faster than expanding them.
 pub(crate) struct PackedWeights<'a, T> {
     bytes: &'a [u8],
-    /// Whether those behind are asked for beside: once is enough.
+    /// Whether to prefetch the following weights: once is enough.
     pub(crate) ahead: bool,
     _type: PhantomData<T>,
 }
@@ -168,7 +168,7 @@ impl<'a, T> PackedWeights<'a, T> {
 }
 
 impl<T: QuantisedType> PackedWeights<'_, T> {
-    /// The unit of a group, and which one of it that is.
+    /// The unit of a group, and the group's index in it.
     #[inline(always)]
     fn unit(&self, group: usize) -> (UnitParts<'_>, usize) {
         let per_unit = T::LAYOUT.unit / T::TYPE.group_len();
@@ -199,7 +199,7 @@ impl<S: Simd, T: QuantisedType, const QUADS: usize> IntGroups<S, QUADS> for Pack
     }
     #[inline(always)]
     fn ask_ahead(&self, group: usize) {
-        // An even share of the bytes for each group, in whole lines.
+        // An equal share of the bytes for each group, in whole cache lines.
         let share = (T::LAYOUT.unit_bytes * T::TYPE.group_len()).div_ceil(T::LAYOUT.unit);
         if self.ahead {
             let (far, near) = AHEAD;
@@ -212,22 +212,22 @@ impl<S: Simd, T: QuantisedType, const QUADS: usize> IntGroups<S, QUADS> for Pack
     }
 }
 
-/// How far ahead of their use weights are asked for, in bytes: into the second-level cache what memory takes to answer
-/// while a thread works through as much, and from there into the first. Few lines can be on their way to the first-level
-/// cache at a time: asking for them there alone leaves a quarter of the memory's bandwidth and more unused.
+/// Prefetch distances in bytes, to the second-level cache and from there to the first. The former covers the memory
+/// latency at a thread's rate. Few lines can be in flight to the first-level cache at a time: prefetching only there
+/// leaves a quarter or more of the memory bandwidth unused.
 const AHEAD: (usize, usize) = (8192, 4096);
 
-/// A tile's rows where a group of weights meets them.
+/// A tile's rows, as inputs of a group of weights.
 pub(crate) struct GroupRows<'a, const R: usize, const QUADS: usize> {
     pub(crate) group: usize,
-    /// Four signed bytes each, little end first, none of them −128.
+    /// Four signed bytes each, little-endian, none of them −128.
     pub(crate) words: &'a [[i32; R]; QUADS],
     pub(crate) sums: &'a [i32; R],
     pub(crate) scales: &'a [f32; R],
     pub(crate) scaled_sums: &'a [f32; R],
 }
 
-/// Lanes that multiply groups of quantised weights.
+/// SIMD lanes with products of quantised weight groups.
 pub(crate) trait IntProducts: Simd {
     /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is
     /// [`end_half`].
@@ -238,14 +238,15 @@ pub(crate) trait IntProducts: Simd {
     );
 }
 
-/// [`IntProducts::add_group`], four bytes after the other.
+/// [`IntProducts::add_group`] with four bytes at a time.
 #[inline(always)]
 pub(crate) fn add_quads<S: Dot4, const R: usize, const QUADS: usize, const MINIMA: bool>(
     weights: &impl IntGroups<S, QUADS>,
     rows: &GroupRows<'_, R, QUADS>,
     y: &mut [[S::F; 2]; R],
 ) {
-    // What stands for zero is taken off once a group, as the sums' beginning: exact, and cheaper than signed weights.
+    // The zero point is subtracted once per group, in the initial value of the sums: exact, and cheaper than signed
+    // weights.
     let zero = weights.weight_type().zero();
     let mut dots = [[S::splat_i(0); R]; 2];
     for r in 0..R {
@@ -273,8 +274,8 @@ pub(crate) fn end_half<S: Simd, const R: usize, const QUADS: usize, const MINIMA
     dots: [S::I; R],
     y: &mut [[S::F; 2]; R],
 ) {
-    // Scales are multiplied with each other first: one rounding that all rows of a group have alike, and the dot product,
-    // exact in f32 below 2²⁴, is rounded with the sum alone.
+    // The scales are multiplied first: one rounding, shared by all rows of a group. The dot product is exact in f32
+    // below 2²⁴ and is rounded only with the sum.
     let d = weights.scale(rows.group, half);
     for r in 0..R {
         y[r][half] = S::fma(S::to_f(dots[r]), S::mul(d, S::splat(rows.scales[r])), y[r][half]);

@@ -1,5 +1,5 @@
-//! The output head: log-sum-exp over the vocabulary, a block of it at a time, so that logits of many rows never stand
-//! in memory together.
+//! The output head: log-sum-exp over the vocabulary in blocks, so that the logits of many rows are never in memory
+//! together.
 
 use std::ops::Range;
 
@@ -15,44 +15,45 @@ use crate::simd::{LANES, Simd};
 use crate::tiles::PanelSums;
 use crate::worker::{PanelStrip, with_scratch};
 
-/// Logits that are summed together: their exponentials in f32, lane by lane, relative to their own largest.
+/// Logits per block: their exponentials relative to the block's maximum are summed in f32, lane by lane.
 const BLOCK: usize = 512;
-/// Panels of a block.
+/// Panels per block.
 const PANELS: usize = BLOCK / PANEL;
-/// Words of 32 bits for a block.
+/// 32-bit words per block.
 const WORDS: usize = BLOCK / u32::BITS as usize;
-/// Blocks that are computed again together, on all threads, before it is seen whether others may matter.
+/// Blocks that are recomputed together, on all threads, before checking whether others can matter.
 const AT_ONCE: usize = 4;
 
-/// What makes logits of hidden states.
+/// The matrix that computes logits from hidden states.
 #[derive(Clone, Copy)]
 pub struct HeadMatrix<'a> {
     /// `(vocab_size, hidden_size)`.
     pub weights: &'a PackedMatrix,
-    /// What is added to each logit.
+    /// Bias of the logits.
     pub bias: Option<&'a [f32]>,
-    /// Logits `z` count as `cap · tanh(z / cap)`.
+    /// Soft cap of logits: `z` becomes `cap · tanh(z / cap)`.
     pub cap: Option<f32>,
 }
 
-/// A row of logits in short.
+/// Summary of a row of logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadRow {
-    /// log Σ exp over the whole vocabulary; not finite where a logit is NaN or +∞.
+    /// log Σ exp over the whole vocabulary; not finite if a logit is NaN or +∞.
     pub normaliser: f64,
-    /// The token with the largest logit, the lowest id among equals; any where the normaliser is not finite.
+    /// The token with the largest logit, the lowest id in case of ties; arbitrary if the normaliser is not finite.
     pub greedy: u32,
-    /// The logits that were asked for.
+    /// The requested logits.
     pub logits: Vec<f32>,
-    /// The largest logit of each block of the vocabulary, for [`greedy_among`]; empty where the head was not computed
-    /// in blocks.
+    /// The largest logit of each block of the vocabulary, for [`greedy_among`]; empty if the head was not computed in
+    /// blocks.
     pub block_max: Vec<f32>,
 }
 
-/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, each row reduced to its [`HeadRow`] with the
-/// logits of the token ids in `asked`, one list per row.
+/// Computes the products `x · Wᵀ + b` of the rows in `inputs` with an output head, and reduces each row to its
+/// [`HeadRow`] with the logits of the token ids in `asked`, one list per row.
 ///
-/// Logits are those of [`matmul`](crate::matmul), and of [`soft_cap`](crate::soft_cap) where there is a cap; normalisers those of [`log_sum_exp`] over them.
+/// Logits are those of [`matmul`](crate::matmul), and of [`soft_cap`](crate::soft_cap) if there is a cap. Normalisers
+/// are those of [`log_sum_exp`] over them.
 pub fn head(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, asked: &[Vec<u32>]) -> Vec<HeadRow> {
     let weights = head.weights;
     assert!(head.bias.is_none_or(|bias| bias.len() == weights.out_features()), "a bias for each token");
@@ -81,18 +82,18 @@ pub fn head(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, asked: &[Vec<u32>])
     (0..asked.len()).map(row).collect()
 }
 
-/// The token with the largest logit among those that are `allowed`, a bit for each in words of 32: the lowest id among
-/// equals, absent where all of them are −∞. `inputs` hold one row, whose [`HeadRow`] by the same head is `row`, with a
+/// The token with the largest logit among those set in `allowed`, a bit set in 32-bit words; the lowest id in case of
+/// ties, `None` if all of them are −∞. `inputs` hold one row, whose [`HeadRow`] from the same head is `row`, with a
 /// finite normaliser.
 ///
-/// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found.
+/// Only blocks are recomputed that contain an allowed token and whose largest logit is not below the current maximum.
 pub fn greedy_among(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, row: &HeadRow, allowed: &[u32]) -> Option<u32> {
     let panels = head.weights.panels();
     assert_eq!((inputs.rows(), row.block_max.len()), (1, panels.div_ceil(PANELS)), "one row, whose blocks are known");
     let words = |block: usize| allowed.get(block * WORDS..).map_or(&[][..], |words| &words[..WORDS.min(words.len())]);
     let mut blocks: Vec<usize> =
         (0..row.block_max.len()).filter(|block| words(*block).iter().any(|word| *word != 0)).collect();
-    // Largest first, so that as few as possible have to be computed again.
+    // In descending order, to recompute as few as possible.
     blocks.sort_by(|a, b| row.block_max[*b].total_cmp(&row.block_max[*a]));
     let mut best: Option<(f32, usize)> = None;
     for blocks in blocks.chunks(AT_ONCE) {
@@ -120,8 +121,8 @@ pub fn greedy_among(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, row: &HeadR
     best.map(|(_, id)| id as u32)
 }
 
-/// The largest of the allowed logits above −∞ and where it stands first; `allowed` has a bit for each in words of 32,
-/// and there may be more or fewer than logits.
+/// The largest allowed logit above −∞ and its first index. `allowed` is a bit set in 32-bit words, and may be longer or
+/// shorter than `logits`.
 pub fn likeliest_among(logits: &[f32], allowed: &[u32]) -> Option<(f32, usize)> {
     let mut best = (f32::NEG_INFINITY, 0);
     for (word, (bits, logits)) in
@@ -136,10 +137,10 @@ pub fn likeliest_among(logits: &[f32], allowed: &[u32]) -> Option<(f32, usize)> 
     (best.0 > f32::NEG_INFINITY).then_some(best)
 }
 
-/// What is kept of a block of the vocabulary, by row.
+/// Per-row results of a block of the vocabulary.
 struct VocabularyBlock {
     parts: Vec<HeadPart>,
-    /// Tokens asked for, with their logits.
+    /// Requested tokens with their logits.
     logits: Vec<Vec<(u32, f32)>>,
 }
 
@@ -154,7 +155,7 @@ fn block(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, panels: Range<usize>, 
     block
 }
 
-/// The logits of a block's panels for each row, one after another.
+/// Calls a function with the logits of a block's panels for each row.
 fn each_row(
     isa: Isa,
     inputs: &Inputs,
@@ -190,18 +191,18 @@ fn each_row(
     });
 }
 
-/// What a block adds to the whole.
+/// A block's contribution to a row.
 #[derive(Debug, Clone, Copy)]
 struct HeadPart {
-    /// The largest logit; NaN where one is not finite from above.
+    /// The largest logit; NaN if one is NaN or +∞.
     max: f32,
-    /// Where it stands first.
+    /// The first index of the largest logit.
     greedy: usize,
     /// Σ exp(x − max).
     sum: f32,
 }
 
-/// A block's part; `logits` are at most 512.
+/// Summarises a block of at most 512 `logits`.
 fn part(isa: Isa, logits: &[f32]) -> HeadPart {
     let mut part = HeadPart { max: f32::NEG_INFINITY, greedy: 0, sum: 0.0 };
     let to = &mut part;
@@ -211,7 +212,7 @@ fn part(isa: Isa, logits: &[f32]) -> HeadPart {
 
 #[inline(always)]
 fn sum_block<S: Simd>(logits: &[f32], part: &mut HeadPart) {
-    // Comparisons with NaN are false, and the sum below then shows it.
+    // Comparisons with NaN are false; the sum then reveals it.
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for logits in logits.chunks(LANES) {
         lanes.iter_mut().zip(logits).for_each(|(lane, logit)| *lane = if *logit > *lane { *logit } else { *lane });
@@ -222,8 +223,8 @@ fn sum_block<S: Simd>(logits: &[f32], part: &mut HeadPart) {
         part.max = if logits.iter().any(|logit| logit.is_nan()) { f32::NAN } else { part.max };
         return;
     }
-    // Relative to the block's own largest logit, not to one of all: the block's sum is final before others are known,
-    // and what it is joined with in f64 later cannot change its bits.
+    // Relative to the block's own maximum: the block's sum is final before other blocks are known, and combining sums
+    // in f64 later cannot change its bits.
     let max = S::splat(part.max);
     let (whole, rest) = logits.as_chunks::<LANES>();
     let mut sum = S::splat(0.0);
@@ -240,11 +241,11 @@ fn sum_block<S: Simd>(logits: &[f32], part: &mut HeadPart) {
     }
 }
 
-/// The normaliser and the first largest logit from the parts in order of the vocabulary.
+/// The normaliser and the first largest logit, from the parts in order of the vocabulary.
 fn combine(parts: impl Iterator<Item = HeadPart> + Clone) -> (f64, usize) {
     let (mut max, mut greedy) = (f32::NEG_INFINITY, 0);
     for part in parts.clone() {
-        // The first block that is not finite decides, whatever stands in those behind it.
+        // The first block that is not finite determines the result.
         if part.max.is_nan() {
             return (f64::NAN, part.greedy);
         }
@@ -257,10 +258,10 @@ fn combine(parts: impl Iterator<Item = HeadPart> + Clone) -> (f64, usize) {
     (f64::from(max) + libm::log(total), greedy)
 }
 
-/// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.
+/// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN if an element is NaN or +∞.
 ///
-/// Exponentials are f32, added lane by lane over 512 elements at a time relative to their largest, and these sums in
-/// f64, so that a vocabulary's tail is not lost.
+/// Exponentials are f32, relative to the maximum of their block of 512, and added lane by lane. The blocks' sums are
+/// added in f64, so that the tail of a vocabulary is not lost.
 pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
     assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
     x.par_chunks(width)

@@ -1,4 +1,4 @@
-//! Activations packed for products: rounded to the form's precision, rows of a register tile side by side.
+//! Activations packed for products: rounded to the form's precision, with the rows of a register tile side by side.
 
 use std::cell::RefCell;
 
@@ -12,16 +12,16 @@ use crate::simd::{Simd, round_pairs};
 use crate::tiles::{IntTile, TILE_ROWS};
 use crate::{Isa, ProductForm};
 
-/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two
-/// register tiles do not pay for expanding them anew, nor do fewer fill a tile of the unit of tiles.
+/// Up to this many rows, quantised weights are multiplied in place, and memory bandwidth is the limit. Up to two
+/// register tiles, expanding is not faster, and fewer rows do not fill a tile of the tile unit.
 const IN_PLACE_ROWS: usize = 12;
 
-/// How rows are cut into register tiles. No cut changes a result.
+/// How rows are divided into register tiles. The division does not change results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowTiling {
     /// Rows per tile; the last tiles may have fewer.
     most: usize,
-    /// Whether tiles are of 16 rows, row-major and padded, for a unit of tiles.
+    /// Whether tiles have 16 rows, row-major and padded, for a tile unit.
     pub(crate) in_unit: bool,
 }
 
@@ -33,13 +33,13 @@ impl RowTiling {
         Self { most: if in_unit { TILE_ROWS } else { facts.rows[form as usize] }, in_unit }
     }
 
-    /// Whether so many rows are multiplied with quantised weights where they lie.
+    /// Whether this many rows are multiplied with quantised weights in place.
     pub(crate) fn in_place(self, rows: usize) -> bool {
         rows <= (2 * self.most).clamp(IN_PLACE_ROWS / 2, IN_PLACE_ROWS)
     }
 
-    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for a
-    /// unit stand a step further apart than that: at a power of two they would all want the same lines of a cache.
+    /// Words of two halves per row, padded to what a product multiplies at a time. Rows for a tile unit have an
+    /// additional step, because at a power of two they would compete for the same cache lines.
     fn half_words(self, form: ProductForm, width: usize) -> usize {
         match form {
             ProductForm::Tiles if self.in_unit => width.next_multiple_of(32) / 2 + TILE_ROWS,
@@ -57,7 +57,7 @@ impl RowTiling {
             let width = if self.in_unit {
                 left.min(TILE_ROWS)
             } else {
-                // What `by_rows!` has code for.
+                // The row counts that `by_rows!` generates code for.
                 [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0)
             };
             at += width;
@@ -66,7 +66,7 @@ impl RowTiling {
     }
 }
 
-/// Activations `(rows, width)` in the forms that products ask for. Its memory is kept from one use to the next.
+/// Activations `(rows, width)` in the forms that products require. The memory is reused between uses.
 #[derive(Default)]
 pub struct Inputs {
     rows: usize,
@@ -75,16 +75,16 @@ pub struct Inputs {
     floats: Buffer<f32>,
     ints: QuantisedInputs,
     halves: Buffer<u32>,
-    /// Activations that were made row by row before they are packed.
+    /// Activations that were computed row by row and are packed later.
     rows_made: Buffer<f32>,
 }
 
-/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for a unit of tiles; what follows is
-/// `(group, row)`.
+/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for a tile unit; the other
+/// fields are `(group, row)`.
 #[derive(Default)]
 struct QuantisedInputs {
     words: Buffer<i32>,
-    /// Per 32 activations.
+    /// One per 32 activations.
     scales: Buffer<f32>,
     /// Sums of 16 activations.
     sums16: Buffer<i32>,
@@ -95,17 +95,17 @@ struct QuantisedInputs {
 }
 
 impl Inputs {
-    /// No activations yet.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes activations `(rows, width)`, packed for `forms`; what was held before is gone.
+    /// Packs activations `(rows, width)` for `forms` and replaces the previous contents.
     pub fn set(&mut self, isa: Isa, x: &[f32], width: usize, forms: impl IntoIterator<Item = ProductForm>) {
         self.set_rows(isa, x, width, None, forms);
     }
 
-    /// As [`set`](Self::set), for what [`normalise`](crate::normalise) makes of `x`, `(rows, norm.weight.len())`.
+    /// As [`set`](Self::set), for the result of [`normalise`](crate::normalise) of `x`, `(rows, norm.weight.len())`.
     pub fn set_normed(&mut self, isa: Isa, x: &[f32], norm: Norm<'_>, forms: impl IntoIterator<Item = ProductForm>) {
         self.set_rows(isa, x, norm.weight.len(), Some(norm), forms);
     }
@@ -130,8 +130,8 @@ impl Inputs {
         }
     }
 
-    /// Takes activations `(rows, width)` from `make`, which writes all of them, packed for `form`; what was held before
-    /// is gone.
+    /// Packs activations `(rows, width)` for `form`, which `make` writes completely, and replaces the previous
+    /// contents.
     pub(crate) fn fill(
         &mut self,
         isa: Isa,
@@ -155,12 +155,12 @@ impl Inputs {
         }
     }
 
-    /// Rows held.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns of a row.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -236,7 +236,7 @@ impl Inputs {
     }
 
     /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a
-    /// unit of tiles.
+    /// tile unit.
     #[inline(always)]
     pub(crate) fn half_tile(
         &self,
@@ -250,7 +250,7 @@ impl Inputs {
     }
 }
 
-/// Hands on a few rows, or what their norm makes of them.
+/// Passes a few rows, normalised if there is a norm, to `pack`.
 fn normed(isa: Isa, x: &[f32], norm: Option<Norm<'_>>, pack: impl FnOnce(&[f32])) {
     thread_local! {
         static NORMED: RefCell<Buffer<f32>> = RefCell::default();
@@ -274,7 +274,7 @@ fn pack_floats(x: &[f32], width: usize, tiling: RowTiling, to: &mut [f32]) {
     }
 }
 
-/// Where a few rows of 8-bit activations go.
+/// The destination of a few rows of 8-bit activations.
 struct IntRows<'a> {
     words: &'a mut [i32],
     scales: &'a mut [f32],
@@ -283,17 +283,17 @@ struct IntRows<'a> {
     scaled_sums: &'a mut [f32],
 }
 
-/// Rounds 32 activations to 8 bits, to even; returns the scale, which is not finite where an activation is not.
+/// Rounds 32 activations to 8 bits, ties to even; returns the scale, which is not finite if an activation is not.
 #[inline(always)]
 fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
-    // As bits, magnitudes order like their values, and infinities and NaN above them all.
+    // Magnitudes have the same order as bits as by value, with infinities and NaN above all others.
     let largest = f32::from_bits(x.iter().fold(0, |most, v| most.max(v.to_bits() & 0x7fff_ffff)));
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    // A largest magnitude near the smallest f32 has no finite inverse; such a group is zero to any weight.
+    // A maximum near the smallest f32 has no finite inverse; such a group counts as zero.
     let inverse = if inverse.is_finite() { inverse } else { 0.0 };
     for (q, v) in q.iter_mut().zip(x) {
-        // 1.5 · 2²³ rounds to an integer, to even, in the low bits. At most 127 either way, never −128: on AVX2 signs
-        // go over from weights to activations.
+        // 1.5 · 2²³ rounds to an integer, to even, in the low bits. The range is −127 to 127, never −128: on AVX2 signs
+        // are moved from weights to activations.
         *q = (v.mul_add(inverse, 12_582_912.0).to_bits() & 0xff) as u8 as i8;
     }
     largest / 127.0
@@ -302,8 +302,7 @@ fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
 #[inline(always)]
 fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: RowTiling, to: &mut IntRows<'_>) {
     for (first, rows) in tiling.tiles(x.len() / width) {
-        // Rows of a tile for the unit always stand 16 apart; those that are missing stay what they were, and no result reads
-        // them.
+        // Rows of a tile for the unit are always 16 apart. Missing rows keep earlier values, which no result uses.
         let stride = if tiling.in_unit { TILE_ROWS } else { rows };
         for r in 0..rows {
             for (index, x) in x[(first + r) * width..][..width].as_chunks::<32>().0.iter().enumerate() {
@@ -328,7 +327,7 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: RowTiling, to: &mut IntRo
     }
 }
 
-/// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a unit of tiles.
+/// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a tile unit.
 #[inline(always)]
 fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: RowTiling, to: &mut [u32]) {
     for (first, rows) in tiling.tiles(x.len() / width) {

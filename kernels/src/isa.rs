@@ -1,8 +1,8 @@
-//! Which instruction set a kernel runs on. The choice never changes a bit of any result.
+//! The instruction sets of kernels. The choice never changes a bit of any result.
 //!
-//! All that is known of an instruction set stands in its file below here, primitives and [`IsaFacts`] alike, and its row of
-//! the table makes it one of [`Isa`]. What drives the primitives is written over [`Simd`](crate::simd::Simd), compiled
-//! for each row by [`dispatch!`], and asks the facts for what else it wants to know.
+//! Each instruction set is one file below this module, with its primitives and [`IsaFacts`], and one row of the table
+//! that makes it part of [`Isa`]. The drivers of the primitives are generic over [`Simd`](crate::simd::Simd), compiled
+//! for each row by [`dispatch!`], and read other properties from the facts.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -17,42 +17,43 @@ use std::sync::OnceLock;
 use crate::tiles::PairTile;
 use crate::{Arithmetic, ProductForm};
 
-/// The architecture's unit of tiles, whether this machine has one or not.
+/// The architecture's tile unit, whether this machine has one or not.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::TileRegisters;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use plain::NoTiles as TileRegisters;
 
-/// What drivers ask of an instruction set. How many lanes it has is none of it: there are
-/// [sixteen](crate::simd::LANES) on all.
+/// Properties of an instruction set that drivers need. The number of lanes is not among them: it is
+/// [sixteen](crate::simd::LANES) everywhere.
 pub(crate) struct IsaFacts {
-    /// Whether this machine has it and the system lets the process use it.
+    /// Whether this machine supports it and the system lets the process use it.
     pub(crate) is_available: fn() -> bool,
-    /// Rows of its register tiles of each form.
+    /// Rows of the register tiles of each form.
     pub(crate) rows: [usize; ProductForm::ALL.len()],
-    /// Whether it multiplies four bytes with four and adds the products up in one instruction.
+    /// Whether it has an instruction for dot products of four bytes.
     pub(crate) has_byte_dot: bool,
-    /// Its own tile of `Form::Pairs`, where this machine has the instructions for it.
+    /// A specialised tile of `Form::Pairs`, if this machine has the instructions.
     pub(crate) pair_tile: fn() -> Option<PairTile>,
     /// Whether it has [`TileRegisters`].
     pub(crate) has_tiles: bool,
 }
 
-/// Makes [`Isa`], its facts and [`dispatch!`] of one row for each instruction set: its name in results, the architecture
-/// that it belongs to, its facts, and the macro `by` which bodies are compiled for it, or `as` which other they are.
+/// Generates [`Isa`], its facts and [`dispatch!`] from one row per instruction set: its name in results, its
+/// architecture, its facts, and either the macro `by` which bodies are compiled for it, or `as` which other instruction
+/// set they run.
 macro_rules! instruction_sets {
     ($d:tt $($(#[$doc:meta])* $isa:ident $name:literal $(on $arch:tt)?: $facts:path, $(by $($by:ident)::+)? $(as $as:ident)?;)*) => {
-        /// An instruction set that the kernels are written for.
+        /// An instruction set that kernels support.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Isa {
             $($(#[$doc])* $isa,)*
         }
 
         impl Isa {
-            /// All of them, the plainest first.
+            /// All instruction sets, the most basic first.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$isa),*];
 
-            /// Its name in results, in lower case.
+            /// The name in results, in lower case.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$isa => $name,)* }
             }
@@ -98,7 +99,7 @@ macro_rules! instruction_sets {
 }
 
 instruction_sets! { $
-    /// Portable Rust: the twin that the others are tested against.
+    /// Portable Rust, the reference that the others are tested against.
     Plain "plain": plain::FACTS, by plain::plain;
     /// AVX2 with FMA.
     Avx2 "avx2" on "x86_64": x86::avx2::FACTS, by x86::avx2::avx2;
@@ -110,13 +111,13 @@ instruction_sets! { $
     Amx "amx" on "x86_64": amx::FACTS, as Avx512;
     /// NEON.
     Neon "neon" on "aarch64": arm::neon::FACTS, by arm::neon::neon;
-    /// NEON with dot products of bytes.
+    /// NEON with byte dot products.
     NeonDot "neon-dot" on "aarch64": arm::neon_dot::FACTS, by arm::neon_dot::neon_dot;
-    /// NEON with products of matrices of bytes.
+    /// NEON with byte matrix products.
     NeonI8mm "neon-i8mm" on "aarch64": arm::neon_i8mm::FACTS, by arm::neon_i8mm::neon_i8mm;
 }
 
-/// `$body::<$lanes>(args)` compiled for `$features`, which were found on this machine.
+/// `$body::<$lanes>(args)` compiled for `$features`, which were detected on this machine.
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     expect(unused_macros, reason = "portable code is compiled as it is")
@@ -127,7 +128,7 @@ macro_rules! compile {
         fn compiled($($arg: $ty),*) {
             $body::<$lanes>($($arg),*)
         }
-        // SAFETY: the instruction set was found on this machine before it is chosen.
+        // SAFETY: the instruction set was detected on this machine before it is chosen.
         unsafe { compiled($($arg),*) }
     }};
 }
@@ -140,13 +141,13 @@ impl Isa {
         (self.facts().is_available)()
     }
 
-    /// Whether it has an instruction for dot products of bytes. Without one, arithmetic on integers weighs more against
-    /// the time that memory takes.
+    /// Whether it has an instruction for byte dot products. Without one, integer arithmetic takes more time relative to
+    /// memory.
     pub fn has_byte_dot(self) -> bool {
         self.facts().has_byte_dot
     }
 
-    /// The widest that this machine can run.
+    /// The widest instruction set of this machine.
     pub fn best() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Plain))
@@ -154,7 +155,7 @@ impl Isa {
 }
 
 impl Arithmetic {
-    /// The one that this machine is fastest in besides [exact](Self::Exact): tiles where it has them.
+    /// The fastest arithmetic of this machine other than [exact](Self::Exact): tiles if it has them.
     pub fn fastest() -> Self {
         if Isa::best().facts().has_tiles { Self::Tiles } else { Self::Dots }
     }

@@ -1,13 +1,13 @@
 //! CPU kernels with a fixed order of summation.
 //!
-//! Every output element is computed by one chain of exactly rounded operations that depends on its own inputs alone:
-//! not on how many rows, threads or segments there are, nor on the instruction set. So scores carry the same bits
-//! however work is packed.
+//! Every output element is computed by one chain of exactly rounded operations that depends only on its own inputs, not
+//! on the number of rows, threads or segments or on the instruction set. Scores therefore have the same bits however
+//! work is batched.
 //!
-//! Imports go one way: formats and data (`weight_type`, `form`, `decode`, `pack`) and the lanes (`simd`); over these,
-//! generic over the lanes, groups of integers (`groups`), expansion (`unpack`), and register tiles (`tiles`); then the
-//! instruction sets (`isa`); then the drivers (`inputs`, `worker`, `matmul`, `attention`, `head`, `elementwise`), which
-//! know no instruction set by name.
+//! Dependencies between modules are layered: formats and data (`weight_type`, `form`, `decode`, `pack`) and the lanes
+//! (`simd`); then, generic over the lanes, groups of integers (`groups`), expansion (`unpack`) and register tiles
+//! (`tiles`); then the instruction sets (`isa`); then the drivers (`inputs`, `worker`, `matmul`, `attention`, `head`,
+//! `elementwise`), which name no instruction set.
 
 #![expect(
     clippy::inline_always,

@@ -1,9 +1,9 @@
 //! Matrix products `y = x · Wᵀ` over packed weights.
 //!
-//! Every output element is summed over `k` in one ascending order, whatever the number of rows, threads or the
-//! instruction set: threads and vectors split the outputs, never the sum. A thread takes a few panels of 32 outputs and
-//! works through `k` in chunks: it expands a chunk of a panel into the first-level cache and multiplies all rows with
-//! it, a register tile at a time.
+//! Every output element is summed over `k` in one ascending order, for any number of rows and threads and any
+//! instruction set: threads and vectors divide the outputs, never the sum. A thread takes a few panels of 32 outputs
+//! and processes `k` in chunks. It expands a chunk of a panel into the first-level cache and multiplies all rows with
+//! it, one register tile at a time.
 
 use std::ops::Range;
 
@@ -19,10 +19,10 @@ use crate::tiles::PanelSums;
 use crate::worker::{FEW_ROWS, PanelStrip, with_scratch};
 use crate::{Isa, ProductForm};
 
-/// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of
-/// every tile.
+/// Rows whose activations and sums stay in the second-level cache while a thread iterates over its panels; a multiple
+/// of every tile.
 const ROW_BLOCK: usize = 576;
-/// Panels that a thread works through together, chunk by chunk, where there are many rows.
+/// Panels that a thread processes together, chunk by chunk, if there are many rows.
 const GROUP: usize = 8;
 
 /// One of several products of the same activations.
@@ -33,11 +33,11 @@ pub struct MatrixProduct<'a> {
     pub bias: Option<&'a [f32]>,
     /// The result `(rows, out_features)`.
     pub y: &'a mut [f32],
-    /// Whether the product is added to what `y` holds, rather than replacing it.
+    /// Whether the product is added to `y` or replaces it.
     pub add: bool,
 }
 
-/// `y = x · Wᵀ + b` for each of `products`, in the form of its weights, which `inputs` must hold.
+/// Computes `y = x · Wᵀ + b` for each of `products`. `inputs` must be packed in the form of its weights.
 pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [MatrixProduct<'_>]) {
     let mut tasks = Vec::new();
     let mut targets = Vec::with_capacity(products.len());
@@ -62,19 +62,19 @@ pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [MatrixProduct<'_>]) {
     });
 }
 
-/// The first half of a feed-forward layer: one product with an activation, or two of which the activated one gates the
-/// other.
+/// The first half of a feed-forward layer: one product with an activation, which optionally gates a second product.
 #[derive(Clone, Copy)]
 pub struct Activated<'a> {
-    /// What is made of the first product.
+    /// The function applied to the first product.
     pub activation: Activation,
-    /// Weights of the product that is activated, with their biases.
+    /// Weights and bias of the activated product.
     pub gate: (&'a PackedMatrix, Option<&'a [f32]>),
-    /// Those of the product that it is multiplied with, where the layer is gated.
+    /// Weights and bias of the product that it gates, if the layer is gated.
     pub up: Option<(&'a PackedMatrix, Option<&'a [f32]>)>,
 }
 
-/// `activation(x · Gᵀ + b)`, times `x · Uᵀ + c` where the layer is gated, packed into `to` for products in `form`.
+/// Computes `activation(x · Gᵀ + b)`, times `x · Uᵀ + c` if the layer is gated, and packs it into `to` for products in
+/// `form`.
 pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &mut Inputs, form: ProductForm) {
     let (gate, up) = (layer.gate, layer.up);
     for (weights, bias) in [gate].into_iter().chain(up) {
@@ -82,7 +82,7 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
         assert_eq!(weights.out_features(), gate.0.out_features(), "gate and up are of one width");
     }
     let panels = gate.0.panels();
-    // A gated layer has two panels of weights for one of results.
+    // A gated layer has two panels of weights per panel of results.
     let group = group_len(inputs, panels).div_ceil(if up.is_some() { 2 } else { 1 });
     to.fill(isa, (inputs.rows(), gate.0.out_features()), form, |to| {
         (0..panels.div_ceil(group)).into_par_iter().for_each(|index| {
@@ -93,7 +93,7 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
                 for rows in row_blocks(inputs.rows()) {
                     let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
                     let (gates, ups) = scratch.sums.split_at_mut(panels.len() * rows_held);
-                    // What pads the last tile is nobody's.
+                    // The padding of the last tile is not used.
                     let held = |slot: usize| slot * rows_held..slot * rows_held + rows.len();
                     for (slot, panel) in panels.clone().enumerate() {
                         let gates = &mut gates[held(slot)];
@@ -139,7 +139,7 @@ fn activate_sums<S: Simd>(
 fn add_bias(isa: Isa, sums: &mut [PanelSums], bias: Option<&[f32]>, panel: usize) {
     let Some(bias) = bias else { return };
     let bias = &bias[panel * PANEL..bias.len().min((panel + 1) * PANEL)];
-    // Columns outside the matrix are nobody's.
+    // Columns outside the matrix are ignored.
     let mut lanes = [[0.0; LANES]; 2];
     lanes.as_flattened_mut()[..bias.len()].copy_from_slice(bias);
     let bias = &lanes;
@@ -155,19 +155,19 @@ fn add_lanes<S: Simd>(sums: &mut [PanelSums], bias: &[[f32; LANES]; 2]) {
     }
 }
 
-/// Panels of a task: enough tasks for all threads, large enough that activations are read from the cache.
+/// Panels per task: enough tasks for all threads, and large enough that activations are read from the cache.
 fn group_len(inputs: &Inputs, panels: usize) -> usize {
     if inputs.rows() <= FEW_ROWS { 1 } else { (panels / (2 * rayon::current_num_threads())).clamp(1, GROUP) }
 }
 
 pub(crate) fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    // Blocks of about one size, so that no last block of few rows reads all weights again. 48 is a multiple of all
-    // register tiles and of those of sixteen rows.
+    // Blocks of similar size, so that no small last block reads all weights again. 48 is a multiple of all register
+    // tiles and of tiles of sixteen rows.
     let block = rows.div_ceil(rows.div_ceil(ROW_BLOCK).max(1)).next_multiple_of(48);
     (0..rows).step_by(block.max(1)).map(move |first| first..rows.min(first + block))
 }
 
-/// What becomes of a product's sums.
+/// The destination of a product's sums.
 struct SumTarget<'a> {
     weights: &'a PackedMatrix,
     bias: Option<&'a [f32]>,
@@ -186,7 +186,7 @@ fn write_sums<S: Simd>(
     let (panels, rows) = block;
     for (index, row) in rows.clone().enumerate() {
         for (slot, panel) in panels.clone().enumerate() {
-            // SAFETY: this task alone has these panels.
+            // SAFETY: only this task has these panels.
             let y = unsafe { y.panel(row, panel) };
             let sums = &sums[slot * rows_held + index];
             let bias = target.bias.map(|bias| &bias[panel * PANEL..][..y.len()]);
@@ -197,7 +197,7 @@ fn write_sums<S: Simd>(
             let bias = bias.map(|bias| bias.as_chunks::<LANES>().0);
             for (half, (y, sum)) in whole.iter_mut().zip(sums).enumerate() {
                 let sum = S::load(sum);
-                // The bias first, then what `y` held: one order, here and in `write_rest`.
+                // The bias first, then the value of `y`: the same order as in `write_rest`.
                 let value = if let Some(bias) = bias { S::add(sum, S::load(&bias[half])) } else { sum };
                 S::store(if target.add { S::add(S::load(y), value) } else { value }, y);
             }
@@ -205,7 +205,7 @@ fn write_sums<S: Simd>(
     }
 }
 
-/// [`write_sums`] for a panel that is no whole number of vectors.
+/// [`write_sums`] for a panel that is not a whole number of vectors.
 fn write_rest(y: &mut [f32], sums: &[f32], bias: Option<&[f32]>, add: bool) {
     for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
         let value = bias.map_or(*sum, |bias| sum + bias[column]);

@@ -1,8 +1,8 @@
-//! Weights as they lie in a file.
+//! Unpacked weight matrices, as stored in files.
 
 use crate::WeightType;
 
-/// Weights `(out_features, in_features)` as they lie in memory, row-major.
+/// Weights `(out_features, in_features)` in memory, row-major.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     weight_type: WeightType,
@@ -13,7 +13,7 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// `None` where `bytes` is not exactly `out_features` rows of `in_features` weights.
+    /// Returns `None` unless `bytes` is exactly `out_features` rows of `in_features` weights.
     pub fn new(weight_type: WeightType, bytes: &'a [u8], out_features: usize, in_features: usize) -> Option<Self> {
         let row_bytes = weight_type.row_bytes(in_features)?;
         (row_bytes.checked_mul(out_features)? == bytes.len()).then_some(Self {
@@ -35,7 +35,7 @@ impl<'a> Matrix<'a> {
         self.in_features
     }
 
-    /// How the weights are stored.
+    /// The storage type.
     pub fn weight_type(&self) -> WeightType {
         self.weight_type
     }

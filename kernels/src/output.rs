@@ -1,4 +1,4 @@
-//! What products write to: memory that threads share, each writing whole panels of columns.
+//! Outputs of products: memory shared by threads, each of which writes whole panels of columns.
 
 use std::marker::PhantomData;
 
@@ -14,7 +14,7 @@ pub(crate) struct OutputColumns<'a> {
     _output: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: threads reach the output only through `panel`, each for the columns of its own panels.
+// SAFETY: threads access the output only through `panel`, each for the columns of its own panels.
 unsafe impl Sync for OutputColumns<'_> {}
 
 impl<'a> OutputColumns<'a> {
@@ -26,27 +26,27 @@ impl<'a> OutputColumns<'a> {
     /// Columns of a panel in a row.
     ///
     /// # Safety
-    /// No two threads may ask for the same panel.
+    /// No two threads may request the same panel.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "threads have panels of their own, by contract")]
     pub(crate) unsafe fn panel(&self, row: usize, panel: usize) -> &mut [f32] {
         let columns = panel * PANEL..self.width.min((panel + 1) * PANEL);
         assert!(row < self.rows && columns.start < columns.end, "inside the output");
-        // SAFETY: row and columns lie inside the output, and by contract nobody else uses this panel.
+        // SAFETY: row and columns are inside the output, and by contract no other thread uses this panel.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.width + columns.start), columns.len()) }
     }
 }
 
-/// Rows in bf16 for a unit of tiles, `(rows / 16, steps of 32, 16 rows, 16)` words of two: a panel is a step.
+/// Rows in bf16 for a tile unit, `(rows / 16, steps of 32, 16 rows, 16)` words of two: a panel is a step.
 pub(crate) struct TileSteps<'a> {
     start: *mut u32,
-    /// Words of a row.
+    /// Words per row.
     words: usize,
     rows: usize,
     _output: PhantomData<&'a mut [u32]>,
 }
 
-// SAFETY: threads reach the output only through `panel`, each for its own panels.
+// SAFETY: threads access the output only through `panel`, each for its own panels.
 unsafe impl Sync for TileSteps<'_> {}
 
 impl<'a> TileSteps<'a> {
@@ -57,18 +57,18 @@ impl<'a> TileSteps<'a> {
     /// A row's words of a panel.
     ///
     /// # Safety
-    /// No two threads may ask for the same panel.
+    /// No two threads may request the same panel.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "threads have panels of their own, by contract")]
     unsafe fn panel(&self, row: usize, panel: usize) -> &mut [u32; LANES] {
         assert!(row < self.rows && (panel + 1) * LANES <= self.words, "inside the output");
         let at = row / TILE_ROWS * TILE_ROWS * self.words + (panel * TILE_ROWS + row % TILE_ROWS) * LANES;
-        // SAFETY: row and panel lie inside the output, and by contract nobody else uses this panel.
+        // SAFETY: row and panel are inside the output, and by contract no other thread uses this panel.
         unsafe { &mut *self.start.add(at).cast() }
     }
 }
 
-/// Where activations go that are packed for the next product as they are made, or stand as rows to be packed later.
+/// The destination of activations: packed for the next product as they are computed, or rows to be packed later.
 pub(crate) enum PackedActivations<'a> {
     Rows(OutputColumns<'a>),
     Packed(TileSteps<'a>),
@@ -83,7 +83,7 @@ impl PackedActivations<'_> {
     pub(crate) unsafe fn write<S: Simd>(&self, row: usize, panel: usize, values: &[[f32; LANES]; 2]) {
         match self {
             Self::Rows(rows) => {
-                // SAFETY: the caller's panels are nobody else's.
+                // SAFETY: no other thread uses the caller's panels.
                 let to = unsafe { rows.panel(row, panel) };
                 to.copy_from_slice(&values.as_flattened()[..to.len()]);
             }

@@ -1,15 +1,16 @@
-//! Weights packed once, when a model is loaded: panels of 32 outputs, in the order in which a product reads them.
+//! Weights packed once, at load time: panels of 32 outputs, in the order in which products read them.
 //!
 //! A panel holds its outputs side by side, so that vectors run over outputs and the sum over `k` stays in one order.
-//! Quantised weights keep their bits: integers of up to 4 bits two to a byte, a fifth and sixth bit apart, scales
-//! behind them. A panel is a row of *units*, each of as many `k` as a block has.
+//! Quantised weights keep their bits: integers of up to 4 bits are stored two per byte, a fifth and sixth bit
+//! separately, followed by the scales. A panel is a sequence of *units*, each with as many `k` as a block has.
 //!
-//! | part of a unit | bytes | what |
+//! | part of a unit | bytes | contents |
 //! |---|---|---|
-//! | low | 32 · unit, or half of that | `(k / 4, half, 16 outputs, 4)` bytes; of nibbles `(k / 8, half, 16, 4)`, the upper one 4 `k` later |
-//! | high | unit · 4 a bit | `(k / 32, half, 16, 4)` with a bit for each quad, or `(k / 16, half, 16, 4)` with two |
+//! | low | 32 · unit, or half of that | `(k / 4, half, 16 outputs, 4)` bytes; nibbles are `(k / 8, half, 16, 4)`, the
+//! upper one 4 `k` later |
+//! | high | unit · 4 per bit | `(k / 32, half, 16, 4)` with a bit for each quad, or `(k / 16, half, 16, 4)` with two |
 //! | scales | 64, or 128 | f16 `d` of 32 outputs, then f16 `m` |
-//! | groups | 32 or 64 a group | a byte of each output for the scale, another for the minimum |
+//! | groups | 32 or 64 per group | a byte of each output for the scale, another for the minimum |
 
 use rayon::prelude::*;
 
@@ -19,15 +20,15 @@ use crate::matrix::Matrix;
 use crate::simd::{LANES, to_bf16};
 use crate::{ProductForm, WeightType};
 
-/// Outputs of a panel: two vectors.
+/// Outputs per panel: two vectors.
 pub(crate) const PANEL: usize = 2 * LANES;
 
-/// How a weight type's units are laid out.
+/// The layout of a weight type's units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnitLayout {
     /// `k` per unit.
     pub(crate) unit: usize,
-    /// Bits per weight in the low part, 4 or 8, where the weights are quantised.
+    /// Bits per weight in the low part, 4 or 8, if the weights are quantised.
     pub(crate) low_bits: usize,
     /// Bits per weight in the high part: 0, 1 or 2.
     pub(crate) high_bits: usize,
@@ -38,13 +39,13 @@ pub(crate) struct UnitLayout {
     pub(crate) unit_bytes: usize,
 }
 
-/// A unit's parts.
+/// The parts of a unit.
 pub(crate) struct UnitParts<'a> {
     pub(crate) low: &'a [[u8; 4 * LANES]],
     pub(crate) high: &'a [[u8; 4 * LANES]],
-    /// `d` of both halves, then `m` of both halves where there are minima.
+    /// `d` of both halves, then `m` of both halves if the type has minima.
     pub(crate) scales: &'a [[u8; 2 * LANES]],
-    /// Per group the byte of each output, halves side by side; scales first, then minima.
+    /// One byte per output for each group, halves side by side; scales first, then minima.
     pub(crate) groups: &'a [[u8; LANES]],
 }
 
@@ -95,11 +96,11 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be
-    /// had.
+    /// Packs `weights` for products in `form`, which must be supported by the weight type. Fails if memory cannot be
+    /// allocated.
     pub fn pack(weights: Matrix<'_>, form: ProductForm) -> std::io::Result<Self> {
         assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
-        // Rounded here, once, rather than anew by each product, which has half the bytes of f32 left to read.
+        // Rounded once, here, so that products do not need to and read half as many bytes as f32.
         let stored = match (form, weights.weight_type()) {
             (ProductForm::Pairs | ProductForm::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
             (_, weight_type) => weight_type,
@@ -107,7 +108,7 @@ impl PackedMatrix {
         let layout = UnitLayout::of(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
-        // Zeros: outputs beyond the last one, and `k` behind an odd last one, are multiplied like any other.
+        // Zeroed: outputs after the last one, and the `k` after an odd last one, are multiplied like any other.
         let mut data = Pages::new(panels * panel_bytes)?;
         data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
             let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);
@@ -133,17 +134,17 @@ impl PackedMatrix {
         self.in_features
     }
 
-    /// How the weights are stored here: floats as bf16 for products in bf16.
+    /// The storage type after packing: floats are bf16 for products in bf16.
     pub fn weight_type(&self) -> WeightType {
         self.weight_type
     }
 
-    /// How activations must be packed for a product with it.
+    /// The form in which activations must be packed for a product with this matrix.
     pub fn form(&self) -> ProductForm {
         self.form
     }
 
-    /// Bytes in memory.
+    /// Size in memory.
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -152,7 +153,7 @@ impl PackedMatrix {
         self.out_features.div_ceil(PANEL)
     }
 
-    /// The units of a panel that hold columns `start..start + len`, `start` a multiple of the unit.
+    /// The units of a panel with columns `start..start + len`, where `start` is a multiple of the unit.
     #[inline(always)]
     pub(crate) fn units(&self, panel: usize, start: usize, len: usize) -> &[u8] {
         let (first, count) = (start / self.layout.unit, len.div_ceil(self.layout.unit));
@@ -193,7 +194,7 @@ fn pack_floats<const SIZE: usize>(weights: Matrix<'_>, rows: std::ops::Range<usi
     }
 }
 
-/// `(k / 2, output, 2)`; a last odd `k` is followed by zeros.
+/// `(k / 2, output, 2)`; an odd last `k` is followed by zeros.
 fn pack_pairs(rows: impl Iterator<Item = impl AsRef<[u8]>>, panel: &mut [u8]) {
     for (lane, row) in rows.enumerate() {
         let to = panel.as_chunks_mut::<4>().0.iter_mut().skip(lane).step_by(PANEL);
@@ -203,7 +204,7 @@ fn pack_pairs(rows: impl Iterator<Item = impl AsRef<[u8]>>, panel: &mut [u8]) {
     }
 }
 
-/// A row of floats as the nearest bf16.
+/// A row of floats rounded to bf16.
 fn rounded_row(weights: Matrix<'_>, row: usize) -> Vec<u8> {
     let mut floats = vec![0.0; weights.in_features()];
     dequantise(weights.weight_type(), weights.row(row), 0, &mut floats);

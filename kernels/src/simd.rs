@@ -1,12 +1,12 @@
 //! Sixteen lanes of f32 or i32 on each instruction set, with identical results on all of them.
 //!
-//! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never
-//! meet but in [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
+//! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers), and lanes are
+//! combined only in [`Simd::sum`], in a fixed order. A kernel therefore gives the same bits on every instruction set.
 
 use crate::ProductForm;
 
-/// Lanes in a vector. On every instruction set, whatever its registers hold: where a sum runs over lanes, their number
-/// is part of the order of summation.
+/// Lanes per vector, independent of register size: where a sum runs over lanes, their number determines the order of
+/// summation.
 pub(crate) const LANES: usize = 16;
 
 const fn most_rows(rows: [usize; ProductForm::ALL.len()]) -> usize {
@@ -19,7 +19,7 @@ const fn most_rows(rows: [usize; ProductForm::ALL.len()]) -> usize {
     most
 }
 
-/// Sixteen-lane arithmetic. Loads and stores take arrays, so that no length can be wrong.
+/// Sixteen-lane arithmetic. Loads and stores take arrays, so that lengths are checked at compile time.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen f32.
     type F: Copy;
@@ -27,12 +27,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Sixty-four bytes.
     type B: Copy;
-    /// Rows of the register tiles of each [`ProductForm`]: as many as have their sums of two vectors in registers, beside what a
-    /// loop reads. What spills costs more than anything else.
+    /// Rows of the register tiles of each [`ProductForm`]: as many as keep their sums of two vectors in registers, in
+    /// addition to what a loop reads. Spilling costs more than anything else.
     const ROWS: [usize; ProductForm::ALL.len()];
-    /// Rows of the largest of them: code for larger ones is not made.
+    /// Rows of the largest tile: no code is generated for larger ones.
     const MOST_ROWS: usize = most_rows(Self::ROWS);
-    /// Whether few rows are multiplied with quantised weights where they lie.
+    /// Whether few rows are multiplied with quantised weights in place.
     const IN_PLACE: bool;
     fn splat(x: f32) -> Self::F;
     fn load(from: &[f32; LANES]) -> Self::F;
@@ -41,24 +41,24 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn sub(a: Self::F, b: Self::F) -> Self::F;
     fn mul(a: Self::F, b: Self::F) -> Self::F;
     fn div(a: Self::F, b: Self::F) -> Self::F;
-    /// The larger of each lane; `b` where one is NaN.
+    /// The larger value per lane; `b` if one is NaN.
     fn max(a: Self::F, b: Self::F) -> Self::F;
-    /// The smaller of each lane; `b` where one is NaN.
+    /// The smaller value per lane; `b` if one is NaN.
     fn min(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// Denormals as zeros of their sign.
+    /// Replaces denormals by zeros of the same sign.
     fn flush(v: Self::F) -> Self::F;
     /// `p · 2ⁿ` where `z` holds `n + 1.5 · 2²³`, −126 ≤ n ≤ 127.
     fn scale_by_power(p: Self::F, z: Self::F) -> Self::F;
 
-    /// Sixteen halves, widened exactly.
+    /// Sixteen f16, converted exactly.
     fn load_f16(from: &[u8; 2 * LANES]) -> Self::F;
-    /// Sixteen small unsigned integers.
+    /// Sixteen 8-bit unsigned integers.
     fn load_u8(from: &[u8; LANES]) -> Self::F;
-    /// Sixteen small signed integers.
+    /// Sixteen 8-bit signed integers.
     fn load_i8(from: &[u8; LANES]) -> Self::F;
-    /// Of sixteen pairs of upper halves of f32, the first and the second ones.
+    /// Sixteen pairs of bf16 as f32: the first elements and the second ones.
     fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2];
 
     fn load_b(from: &[u8; 4 * LANES]) -> Self::B;
@@ -66,20 +66,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn and_b(a: Self::B, mask: u8) -> Self::B;
     fn or_b(a: Self::B, b: Self::B) -> Self::B;
     fn sub_b(a: Self::B, b: u8) -> Self::B;
-    /// Each byte shifted right by `n`, its upper bits those of the neighbour: mask them.
+    /// Each byte shifted right by `n`; the upper bits come from the neighbour and must be masked.
     fn shr_b(a: Self::B, n: u32) -> Self::B;
-    /// Each byte shifted left by `n`, its lower bits those of the neighbour: mask them.
+    /// Each byte shifted left by `n`; the lower bits come from the neighbour and must be masked.
     fn shl_b(a: Self::B, n: u32) -> Self::B;
     /// Byte `i` of each of the sixteen words, as floats, for `i` in 0..4.
     fn unzip(v: Self::B) -> [Self::F; 4];
-    /// Words of two bf16, the nearest to the lanes of `even` and of `odd` (to even), denormals as zeros. The lanes are
-    /// numbers.
+    /// Words of two bf16, rounded from the lanes of `even` and of `odd` (ties to even), denormals as zeros. The lanes
+    /// must not be NaN.
     fn to_pairs(even: Self::F, odd: Self::F) -> Self::B;
 
     fn splat_i(x: i32) -> Self::I;
     fn to_f(v: Self::I) -> Self::F;
-    /// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on
-    /// memory that is not there.
+    /// Prefetches the cache line at `at`, into the first-level cache if it is needed `SOON`. It does not affect
+    /// results, and the address may be invalid.
     #[inline(always)]
     fn prefetch<const SOON: bool>(_at: *const u8) {}
 
@@ -90,7 +90,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes
     }
 
-    /// The sum over lanes as a balanced tree: halves are added lane by lane until one is left.
+    /// The sum over lanes as a balanced tree: halves are added lane by lane until one lane remains.
     #[inline(always)]
     fn sum(v: Self::F) -> f32 {
         let mut lanes = Self::lanes(v);
@@ -104,7 +104,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes[0]
     }
 
-    /// The largest lane, NaN left out.
+    /// The largest lane, ignoring NaN.
     #[inline(always)]
     fn reduce_max(v: Self::F) -> f32 {
         let mut lanes = Self::lanes(v);
@@ -119,17 +119,18 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes[0]
     }
 
-    /// 2ˣ for x ≤ 0 to 2⁻¹⁴ of its value; arguments below −126 are taken as that, NaN stays NaN.
+    /// 2ˣ for x ≤ 0 with a relative error of 2⁻¹⁴. Arguments are clamped to at least −126; NaN stays NaN.
     #[inline(always)]
     fn exp2_short(x: Self::F) -> Self::F {
-        // 2⁻¹²⁶ is the smallest normal number: below it `scale_by_power` would leave the exponent's range. NaN is the
-        // second argument, which `max` gives back.
+        // 2⁻¹²⁶ is the smallest normal number: below it `scale_by_power` would leave the exponent's range. `max`
+        // returns its second argument for NaN.
         let x = Self::max(Self::splat(-126.0), x);
-        // 1.5 · 2²³: a number of moderate size added to it is rounded to an integer, to even, in the low mantissa bits.
+        // 1.5 · 2²³: adding it to a number of moderate size rounds that to an integer, to even, in the low mantissa
+        // bits.
         let magic = Self::splat(12_582_912.0);
         let z = Self::add(x, magic);
         let r = Self::sub(x, Self::sub(z, magic));
-        // Taylor of e^(r ln 2) to the fourth degree on |r| ≤ ½: the remainder is below 5e-5.
+        // Taylor series of e^(r ln 2) to the fourth degree on |r| ≤ ½: the remainder is below 5e-5.
         let mut p = Self::splat(9.618_129e-3);
         for c in [5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2, 1.0] {
             p = Self::fma(p, r, Self::splat(c));
@@ -137,20 +138,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         Self::scale_by_power(p, z)
     }
 
-    /// eˣ to about one unit in the last place for −87 ≤ x ≤ 88; arguments outside are taken as the nearest bound, NaN
-    /// stays NaN.
+    /// eˣ to about one unit in the last place for −87 ≤ x ≤ 88. Arguments are clamped to this range; NaN stays NaN.
     #[inline(always)]
     fn exp(x: Self::F) -> Self::F {
-        // NaN passes through: both comparisons give their second argument then.
+        // NaN passes through: both functions then return their second argument.
         let x = Self::min(Self::splat(88.0), Self::max(Self::splat(-87.0), x));
-        // n = round(x / ln 2), held in the low mantissa bits of z; r = x − n ln 2 in two steps, the first of a constant
-        // with so few bits that its product is exact.
+        // n = round(x / ln 2), in the low mantissa bits of z; r = x − n ln 2 in two steps, the first with a constant of
+        // so few bits that its product is exact.
         let magic = Self::splat(12_582_912.0);
         let z = Self::fma(x, Self::splat(std::f32::consts::LOG2_E), magic);
         let n = Self::sub(z, magic);
         let r = Self::fma(n, Self::splat(-0.693_359_4), x);
         let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
-        // Taylor to the seventh degree on |r| ≤ 0.347: the remainder is below 6e-9.
+        // Taylor series to the seventh degree on |r| ≤ 0.347: the remainder is below 6e-9.
         let mut p = Self::splat(1.0 / 5040.0);
         for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
             p = Self::fma(p, r, Self::splat(c));
@@ -159,10 +159,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
-/// The nearest bf16, to even, as the lower half of a word; denormals become zero.
+/// Rounds to bf16, ties to even, in the lower half of a word; denormals become zero.
 #[inline(always)]
 pub(crate) fn to_bf16(x: f32) -> u32 {
-    // Without branches, so that loops over it become vector code.
+    // Branch-free, so that loops over it are vectorised.
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let magnitude = bits & 0x7fff_ffff;
@@ -177,7 +177,7 @@ pub(crate) fn to_bf16(x: f32) -> u32 {
     }
 }
 
-/// The nearest bf16 of 32 numbers, by twos.
+/// Rounds 32 numbers to bf16, in pairs.
 #[inline(always)]
 pub(crate) fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
     let mut words = [0; 16];
@@ -187,9 +187,9 @@ pub(crate) fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
     words
 }
 
-/// Lanes that have a product of four bytes of their own.
+/// Lanes with a dot product of four bytes.
 pub(crate) trait Dot4: Simd {
-    /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end
-    /// first). Exact.
+    /// Adds the dot product of each lane's four unsigned bytes with the four signed bytes of `word` (little-endian).
+    /// Exact.
     fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
 }

@@ -1,6 +1,6 @@
 //! The inner loops: one register tile of rows against a panel of 32 outputs, generic over the instruction set.
 //!
-//! Sums come in and go out as `(row, half of the panel, output)`, so that a long `k` is worked off in chunks.
+//! Sums are passed in and out as `(row, half of the panel, output)`, so that a long `k` is processed in chunks.
 
 use crate::groups::{GroupRows, IntGroups, IntPanel, IntProducts};
 use crate::pack::PackedPart;
@@ -12,11 +12,11 @@ pub(crate) type PanelSums = [[f32; LANES]; 2];
 /// The sums of a tile's rows before a chunk of `k`.
 pub(crate) struct PartialSums<'a> {
     pub(crate) sums: &'a mut [PanelSums],
-    /// Whether this is the first chunk: the sums begin at zero, whatever stands there.
+    /// Whether this is the first chunk: the sums start at zero and their contents are ignored.
     pub(crate) fresh: bool,
 }
 
-/// A tile of 8-bit activations, some columns of it.
+/// Some columns of a tile of 8-bit activations.
 #[derive(Clone, Copy)]
 pub(crate) struct IntTile<'a> {
     pub(crate) words: &'a [i32],
@@ -43,7 +43,7 @@ pub(crate) use by_rows;
 #[inline(always)]
 pub(crate) fn load<S: Simd, const R: usize>(before: &PartialSums<'_>) -> [[S::F; 2]; R] {
     let sums = before.sums.first_chunk::<R>().expect("a sum for each row of the tile");
-    // A closure in place of the loop would not be compiled for the caller's instruction set.
+    // A closure would not be compiled for the caller's instruction set.
     let mut values = [[S::splat(0.0); 2]; R];
     if !before.fresh {
         for r in 0..R {
@@ -92,7 +92,7 @@ pub(crate) fn int_tile<S: IntProducts, const R: usize, const QUADS: usize, const
     let scaled_sums = tile.scaled_sums.as_chunks::<R>().0;
     for (group, words) in tile.words.as_chunks::<R>().0.as_chunks::<QUADS>().0.iter().enumerate() {
         weights.ask_ahead(group);
-        // Activations are rounded by 32.
+        // Activations have one scale per 32.
         let by_32 = group * QUADS / 8;
         let rows = GroupRows {
             group,
@@ -125,7 +125,7 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(
             let [w0, w1] = S::load_pairs(&w[half]);
             for r in 0..R {
                 let [x0, x1] = halves::<S>(x[r]);
-                // The second before the first, denormals flushed behind each: so does the instruction.
+                // The second before the first, with denormals flushed after each, like the instruction.
                 let second = S::flush(S::fma(x1, w1, y[r][half]));
                 y[r][half] = S::flush(S::fma(x0, w0, second));
             }
@@ -134,7 +134,7 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(
     store::<S, R>(y, &mut before);
 }
 
-/// Two `k` of a step of `Form::Tiles`, for some rows: each has a chain of its own.
+/// Two `k` of a step of `Form::Tiles`, for some rows: each has a separate chain.
 #[inline(always)]
 pub(crate) fn add_pair<S: Simd, const R: usize>(
     x: &[u32; R],
@@ -149,13 +149,13 @@ pub(crate) fn add_pair<S: Simd, const R: usize>(
     }
 }
 
-/// A sum with a step of `Form::Tiles` added.
+/// Adds a step of `Form::Tiles` to a sum.
 #[inline(always)]
 pub(crate) fn end_step<S: Simd>(y: S::F, even: S::F, odd: S::F) -> S::F {
     S::flush(S::add(y, S::flush(S::add(even, odd))))
 }
 
-/// `Form::Tiles`: layouts as of [`pair_tile`], a whole number of steps of 32 `k`.
+/// `Form::Tiles`: layouts as in [`pair_tile`], a whole number of steps of 32 `k`.
 #[inline(always)]
 pub(crate) fn step_tile<S: Simd, const R: usize>(
     panel: &[[[u8; 4 * LANES]; 2]],
@@ -178,34 +178,35 @@ pub(crate) fn step_tile<S: Simd, const R: usize>(
     store::<S, R>(y, &mut before);
 }
 
-/// `Form::Pairs` for so many rows, a panel, a tile and sums as of [`pair_tile`].
+/// `Form::Pairs` for a number of rows; panel, tile and sums as in [`pair_tile`].
 pub(crate) type PairTile = fn(usize, &[[[u8; 4 * LANES]; 2]], &[u32], PartialSums<'_>);
 
 /// Rows and columns of a tile of results in a [`TileUnit`].
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// What is multiplied: some rows with some columns, both in bf16, two `k` to a word.
+/// The factors of a product: some rows and some columns, both in bf16, with two `k` per word.
 pub(crate) struct TileFactors<'a> {
-    /// How many rows there are, at most two tiles; memory has whole tiles of them.
+    /// Number of rows, at most two tiles; memory holds whole tiles.
     pub(crate) rows: usize,
-    /// Rows, so many words apart.
+    /// Rows, and their distance in words.
     pub(crate) left: (&'a [u32], usize),
-    /// For each 32 `k` the rows of two of them, so many words apart.
+    /// For each 32 `k`, the rows of two `k`, and their distance in words.
     pub(crate) steps: (&'a [&'a [u32]], usize),
-    /// Where in a step's rows one or two tiles of sixteen columns are.
+    /// The offsets of one or two tiles of sixteen columns in a step's rows.
     pub(crate) columns: &'a [usize],
 }
 
-/// A machine's unit for products of whole tiles, configured for a thread: sixteen rows by sixteen outputs at once, in the
-/// bits of [`int_tile`] and [`step_tile`]. Whoever has one may use its instructions.
+/// A machine's unit for products of whole tiles, configured for a thread: sixteen rows by sixteen outputs at once, with
+/// the bits of [`int_tile`] and [`step_tile`]. Holding a value permits the use of its instructions.
 pub(crate) trait TileUnit: Sized {
-    /// What computes beside it.
+    /// The lanes for computations outside the unit.
     type Lanes: Simd;
-    /// For products over `k` of `quads · 4` bytes at a time, 16 at most. There must be a unit.
+    /// Configures products over `quads · 4` bytes of `k` at a time, with at most 16 quads. The machine must have a
+    /// unit.
     fn configure(quads: usize) -> Self;
-    /// What it is configured for.
+    /// The configured number of quads.
     fn quads(&self) -> usize;
-    /// `Form::Int8`: all rows with a part, expanded into `ints`; sums begin at zero with the first part.
+    /// `Form::Int8`: all rows with a part, expanded into `ints`; sums start at zero with the first part.
     fn int_rows<'a>(
         &self,
         part: PackedPart<'_>,
@@ -215,9 +216,8 @@ pub(crate) trait TileUnit: Sized {
     );
     /// Expands a part of quantised weights to bf16, `(k / 2, half, output, 2)`.
     fn unpack_pairs(&self, part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]]);
-    /// `Form::Tiles`: all rows, `(k / 32, 16 rows, 16)` words of two for each tile, with a panel; sums begin at zero where they
-    /// are `fresh`. Meanwhile the part that
-    /// is multiplied next is expanded, where there is one.
+    /// `Form::Tiles`: all rows, `(k / 32, 16 rows, 16)` words of two for each tile, with a panel; sums start at zero if
+    /// they are `fresh`. The next part, if there is one, is expanded meanwhile.
     fn half_rows<'a>(
         &self,
         panel: &[[[u8; 4 * LANES]; 2]],
@@ -226,10 +226,10 @@ pub(crate) trait TileUnit: Sized {
         fresh: bool,
         next: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
     );
-    /// Products of rows and columns that are both computed, in the order of [`ProductForm::Tiles`](crate::ProductForm), to rows that
-    /// are `row` apart. It is configured for 16 quads.
+    /// Products of rows and columns that are both activations, in the order of
+    /// [`ProductForm::Tiles`](crate::ProductForm), to rows `row` apart. The unit must be configured for 16 quads.
     fn multiply(&self, factors: &TileFactors<'_>, to: &mut [f32], row: usize);
-    /// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns
-    /// their sum.
+    /// Rounds each 32 floats of a row to sixteen words of two bf16, stored from the beginning of the row; returns their
+    /// sum.
     fn round_row(&self, row: &mut [u32]) -> f32;
 }

@@ -1,4 +1,4 @@
-//! Packed weights expanded for the inner loops: a stretch of one panel at a time, small enough for the first-level
+//! Expansion of packed weights for the inner loops: part of one panel at a time, small enough for the first-level
 //! cache.
 
 use crate::WeightType;
@@ -10,10 +10,10 @@ use crate::simd::{LANES, Simd};
 /// `(k, half of the panel, output)`.
 pub(crate) type FloatPanel = Buffer<[[f32; LANES]; 2]>;
 
-/// How far ahead of being expanded weights are asked for, in bytes: in the second-level cache they are already.
+/// Prefetch distance of expansion in bytes; the weights are already in the second-level cache.
 const AHEAD: usize = 2048;
 
-/// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
+/// Expands a part of quantised weights to integers: unsigned, or with the zero point subtracted if `SIGNED`.
 #[inline(always)]
 pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: PackedPart<'_>, panel: &mut IntPanel) {
     by_type!(part.weights.weight_type(), unpack_units::<S, SIGNED>(part, panel));
@@ -53,7 +53,7 @@ fn unpack_units<S: Simd, const SIGNED: bool, T: QuantisedType, const QUADS: usiz
 /// Words of two bf16, `(k / 2, half, output, 2)`.
 pub(crate) type PairPanel = Buffer<[[u8; 4 * LANES]; 2]>;
 
-/// Expands a part of quantised weights to the nearest bf16 of what [`dequantise`](crate::dequantise) gives.
+/// Expands a part of quantised weights to the nearest bf16 of the result of [`dequantise`](crate::dequantise).
 #[inline(always)]
 pub(crate) fn unpack_pairs<S: Simd>(part: PackedPart<'_>, ints: &mut IntPanel, panel: &mut PairPanel) {
     panel.set_len(part.len / 2);
@@ -69,7 +69,7 @@ pub(crate) fn unpack_pairs<S: Simd>(part: PackedPart<'_>, ints: &mut IntPanel, p
     }
 }
 
-/// Four `k` of half a panel, product and sum rounded apart.
+/// Four `k` of half a panel, product and sum rounded separately.
 #[inline(always)]
 fn floats<S: Simd>(
     weight_type: WeightType,
@@ -80,7 +80,7 @@ fn floats<S: Simd>(
 ) -> [S::F; 4] {
     let group = 4 * quad / weight_type.group_len();
     let (zero, d) = (S::splat(weight_type.zero() as f32), S::load(&ints.scales[group][half]));
-    // As the format's own tools do, although one fused operation would be closer to the truth.
+    // As in the format's own tools, although one fused operation would be more accurate.
     let mut floats = S::unzip(S::load_b(&quants[quad][half]));
     for q in &mut floats {
         *q = S::mul(S::sub(*q, zero), d);
@@ -94,7 +94,7 @@ fn floats<S: Simd>(
     floats
 }
 
-/// Expands a part to f32, as [`dequantise`](crate::dequantise) does. `F32` needs no expanding and is not taken.
+/// Expands a part to f32, as [`dequantise`](crate::dequantise) does. `F32` needs no expansion and is not supported.
 #[inline(always)]
 pub(crate) fn unpack_floats<S: Simd>(part: PackedPart<'_>, ints: &mut IntPanel, panel: &mut FloatPanel) {
     panel.set_len(part.len);

@@ -1,4 +1,4 @@
-//! How weights lie in memory: plain floats and the block formats of GGUF.
+//! Storage types of weights: plain floats and the block formats of GGUF.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum WeightType {
     /// 32-bit float.
     F32,
-    /// IEEE half.
+    /// IEEE half precision.
     F16,
     /// The upper half of an f32.
     BF16,
@@ -71,12 +71,12 @@ impl WeightType {
         }
     }
 
-    /// Whether weights were rounded to integers with scales.
+    /// Whether weights are integers with scales.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1
     }
 
-    /// Bytes of a row of `len` weights; `None` where `len` is no whole number of blocks or the size overflows.
+    /// Bytes of a row of `len` weights; `None` if `len` is not a multiple of the block length or the size overflows.
     pub const fn row_bytes(self, len: usize) -> Option<usize> {
         if len.is_multiple_of(self.block_len()) {
             (len / self.block_len()).checked_mul(self.block_bytes())
@@ -85,7 +85,7 @@ impl WeightType {
         }
     }
 
-    /// The type's name in GGUF's terms.
+    /// The type's name in GGUF.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",

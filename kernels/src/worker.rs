@@ -1,5 +1,5 @@
-//! What a thread does for a product: the sums of some rows over some panels of weights, in any form and on any
-//! instruction set.
+//! A thread's work for a product: the sums of some rows over some panels of weights, in any form and on any instruction
+//! set.
 
 mod in_unit;
 
@@ -16,7 +16,8 @@ use crate::tiles::{PairTile, PanelSums, PartialSums, by_rows, float_tile, int_ti
 use crate::unpack::{FloatPanel, PairPanel, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Isa, ProductForm, WeightType};
 
-/// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
+/// Up to this many rows, a panel is read to its end before the next: memory bandwidth is the limit and favours long
+/// sequential reads.
 pub(crate) const FEW_ROWS: usize = 32;
 
 /// A panel of a matrix.
@@ -32,20 +33,20 @@ struct ExpandedPanels {
     ints: IntPanel,
     floats: FloatPanel,
     pairs: PairPanel,
-    /// The next part's weights in bf16, where they are expanded while this one is multiplied.
+    /// The next part's weights in bf16, if they are expanded during the current product.
     next_pairs: PairPanel,
-    /// Whether `pairs` holds the part that is multiplied next.
+    /// Whether `pairs` holds the next part.
     ready: bool,
 }
 
-/// A thread's memory for expanded weights and sums, kept from product to product.
+/// A thread's memory for expanded weights and sums, reused between products.
 #[derive(Default)]
 pub(crate) struct WorkerScratch {
     panels: ExpandedPanels,
     pub(crate) sums: Buffer<PanelSums>,
 }
 
-/// Lends this thread's memory.
+/// Calls `work` with this thread's memory.
 pub(crate) fn with_scratch(work: impl FnOnce(&mut WorkerScratch)) {
     thread_local! {
         static SCRATCH: RefCell<WorkerScratch> = RefCell::default();
@@ -54,16 +55,16 @@ pub(crate) fn with_scratch(work: impl FnOnce(&mut WorkerScratch)) {
 }
 
 impl WorkerScratch {
-    /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns how many rows each panel has
-    /// there, some of them padding.
+    /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns the number of rows per panel,
+    /// including padding.
     pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[PanelStrip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
-        // Not cleared: the sums of the first chunk begin at zero, whatever stands here.
+        // Not cleared: the sums of the first chunk start at zero.
         self.sums.set_len(strips.len() * rows_held);
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
         let chunks = width.div_ceil(chunk);
-        // All panels take their turn with a chunk of the activations while it is in the second-level cache. Few
-        // activations stay there, and weights are read as they lie.
+        // With many rows, all panels use a chunk of the activations while it is in the second-level cache. Few
+        // activations stay there anyway, so weights are then read sequentially.
         let at = |turn: usize| {
             if rows.len() <= FEW_ROWS {
                 (turn / chunks, turn % chunks)
@@ -105,16 +106,16 @@ struct PanelWork<'a> {
     part: PackedPart<'a>,
     rows: Range<usize>,
     inputs: &'a Inputs,
-    /// The weights that are multiplied after these, and after those.
+    /// The weights of the next turn, and of the one after it.
     next: Option<PackedPart<'a>>,
     later: Option<PackedPart<'a>>,
-    /// Which of how many panels that are multiplied with the same chunk of the activations.
+    /// The panel's index and the number of panels that share a chunk of the activations.
     turn: (usize, usize),
 }
 
 impl PanelWork<'_> {
-    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after
-    /// next are asked for, a share with each tile.
+    /// `(first row of all, rows)` and the first row of the block, for each tile. Meanwhile the weights of the turn
+    /// after next are prefetched, a share with each tile.
     #[inline(always)]
     fn tiles<S: Simd>(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
@@ -131,7 +132,7 @@ impl PanelWork<'_> {
         })
     }
 
-    /// Asks for this panel's share of a tile's activations of the next chunk.
+    /// Prefetches this panel's share of a tile's activations of the next chunk.
     #[inline(always)]
     fn ask_for_halves<S: Simd>(&self, tile: (usize, usize)) {
         let start = self.part.start + self.part.len;
@@ -145,7 +146,7 @@ impl PanelWork<'_> {
     }
 }
 
-/// How a thread multiplies: the instruction set, and its unit of tiles while that is used.
+/// A thread's instruction set, and its tile unit while that is used.
 struct Worker {
     isa: Isa,
     tiles: Option<TileRegisters>,
@@ -196,7 +197,7 @@ fn float_rows<S: Simd>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: 
 fn int_rows<S: IntProducts>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
-    // For a few rows expanding to the cache and reading back costs more than the products do.
+    // For a few rows, expansion to the cache and reading back cost more than the products.
     if S::IN_PLACE && work.inputs.tiling(ProductForm::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
@@ -216,7 +217,7 @@ fn int_rows<S: IntProducts>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, s
     }
 }
 
-/// A few rows with weights where they lie.
+/// A few rows with weights in place.
 #[inline(always)]
 fn packed_rows<S: IntProducts, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
     work: &PanelWork<'_>,
@@ -232,7 +233,7 @@ fn packed_rows<S: IntProducts, T: QuantisedType, const QUADS: usize, const MINIM
     }
 }
 
-/// Rows by the machine's own tile, where it has `in_one` instruction what is otherwise several.
+/// Rows with the machine's `in_one` instruction tile, if it has one, or with several instructions.
 #[inline(always)]
 fn pair_rows<S: Simd>(work: &PanelWork<'_>, sums: &mut [PanelSums], in_one: Option<PairTile>) {
     let part = work.part;

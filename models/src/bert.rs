@@ -108,8 +108,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
     let positions = fields.required_size("max_position_embeddings")?;
     // Found by a fuzzer: the position table would end before the first row that a text uses.
     if positions <= first_position {
-        let why =
-            format!("more than the {first_position} rows before the first position, which is behind pad_token_id");
+        let why = format!("more than the {first_position} rows before the first position, which follows pad_token_id");
         return Err(invalid("max_position_embeddings", &json!(positions), &why));
     }
     let types = fields.size("type_vocab_size")?.unwrap_or(2);

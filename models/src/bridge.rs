@@ -68,8 +68,10 @@ impl BridgedConfig {
         let num_layers = of_all("num_hidden_layers");
         let (context, window) = (of_all("max_position_embeddings"), size(WINDOW));
         if context > MAX_CONTEXT {
-            let expected =
-                format!("at most {MAX_CONTEXT}: candle-transformers has the angles of all positions in memory");
+            let expected = format!(
+                "at most {MAX_CONTEXT}, because candle-transformers keeps the angles of all positions in \
+                         memory"
+            );
             return Err(invalid("max_position_embeddings", &json!(context), &expected));
         }
         Ok(Self {

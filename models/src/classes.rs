@@ -41,29 +41,25 @@ fn said<'a>(config: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
 fn check_told_alike(config: &Map<String, Value>, names: &[String]) -> Result<(), ConfigError> {
     for field in ["num_labels", "_num_labels"] {
         if let Some(count) = said(config, field).filter(|count| count.as_u64() != Some(names.len() as u64)) {
-            return Err(invalid(field, count, &format!("{}, as many as id2label names", names.len())));
+            return Err(invalid(field, count, &format!("{}, the number of classes in id2label", names.len())));
         }
     }
     let Some(numbers) = said(config, "label2id") else { return Ok(()) };
     let number = |name: &String| numbers.get(name).and_then(Value::as_u64);
     let is_inverse = numbers.as_object().is_some_and(|all| all.len() == names.len())
         && names.iter().enumerate().all(|(class, name)| number(name) == Some(class as u64));
-    if is_inverse {
-        Ok(())
-    } else {
-        Err(invalid("label2id", numbers, "the numbers that id2label has of the same names"))
-    }
+    if is_inverse { Ok(()) } else { Err(invalid("label2id", numbers, "the inverse of id2label")) }
 }
 
 fn names_by_number(config: &Map<String, Value>) -> Result<Vec<String>, ConfigError> {
-    let expected = "the classes' names by their numbers, from 0 on";
+    let expected = "class names by number, from 0";
     if let Some(names) = said(config, "id2label") {
         let by_number = names.as_object().ok_or_else(|| invalid("id2label", names, expected))?;
         let name = |number: usize| by_number.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
         let all: Option<Vec<String>> = (0..by_number.len()).map(name).collect();
         let all = all.filter(|all| !all.is_empty()).ok_or_else(|| invalid("id2label", names, expected))?;
         if all.iter().collect::<BTreeSet<_>>().len() < all.len() {
-            return Err(invalid("id2label", names, "a name for each class that no other has"));
+            return Err(invalid("id2label", names, "a unique name for each class"));
         }
         return Ok(all);
     }

@@ -237,7 +237,7 @@ pub(crate) fn read_later(
 ) -> Result<Vec<PackedSegment>> {
     let read = |(text, source): (&Vec<u32>, KvSpan)| {
         let Some(last) = text.iter().rposition(|token| *token == end) else {
-            bail!("a text without token {end}, at whose last place its class head reads");
+            bail!("a text without token {end}, which the class head reads");
         };
         let tokens = [&[start], &text[..last]].concat();
         Ok(PackedSegment { past: vec![Arc::new(source)], tokens, wanted: vec![last] })

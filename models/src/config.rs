@@ -27,8 +27,8 @@ pub enum ConfigError {
         expected: String,
     },
     /// A field or its value would change results in a way that is not implemented.
-    #[error("config field `{field}` = {found} is not honoured for `{architecture}`")]
-    #[diagnostic(help("probity refuses it because ignoring it would change every score"))]
+    #[error("config field `{field}` = {found} is not supported for `{architecture}`")]
+    #[diagnostic(help("use another checkpoint; ignoring this field would change every score"))]
     NotHonoured {
         /// `model_type`.
         architecture: String,
@@ -39,7 +39,7 @@ pub enum ConfigError {
     },
     /// The architecture is unknown.
     #[error("architecture `{found}` is not supported")]
-    #[diagnostic(help("supported are {}; `probity model architectures` says which runs where", supported.join(", ")))]
+    #[diagnostic(help("supported are {}; see `probity model architectures`", supported.join(", ")))]
     Architecture {
         /// `model_type`.
         found: String,

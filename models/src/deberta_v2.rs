@@ -168,7 +168,7 @@ fn distances(
         // Half of the buckets hold one distance each; larger distances are bucketed by the logarithm of their ratio to
         // that half.
         if !buckets.is_multiple_of(2) || most <= buckets / 2 + 1 {
-            let expected = format!("even, and with a half that is less than max_relative_positions, {most}, less one");
+            let expected = format!("even, and at most twice max_relative_positions ({most}) minus 4");
             return Err(invalid("position_buckets", &json!(buckets), &expected));
         }
     }

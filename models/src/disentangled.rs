@@ -40,8 +40,7 @@ impl Disentangled {
         (sign * bucket + span).clamp(0, 2 * span - 1) as usize
     }
 
-    /// The distance from which all rows are equal to the first or the last. If one row is shared on either side, the
-    /// distance is its own.
+    /// A distance beyond which rows no longer change in either direction.
     fn reach(&self) -> usize {
         let settled =
             |reach: &usize| self.row(*reach as isize) == 0 && self.row(-(*reach as isize)) == 2 * self.span - 1;

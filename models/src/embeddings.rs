@@ -1,5 +1,4 @@
-//! What a stack begins with: rows of token embeddings, with positions and the kind of text added where a model learned
-//! them.
+//! The input of a stack: token embeddings, plus learned positions and segment types in models that have them.
 
 use candle_core::{Result, bail};
 use probity_kernels::Isa;
@@ -9,40 +8,40 @@ use crate::SourceError;
 use crate::cpu::{NormKind, NormWeights, Workspace};
 use crate::linear::{TensorLoader, TokenEmbedding};
 
-/// What distinguishes one model's embeddings from another's.
+/// The embedding configuration of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbeddingsConfig {
-    /// Names of the token embeddings; checkpoints that tie several keep one of them.
+    /// Names of the token embeddings; checkpoints that tie several tables store one of them.
     pub(crate) tokens: &'static [&'static str],
     pub(crate) vocab_size: usize,
     pub(crate) width: usize,
     /// Factor of the token embeddings.
     pub(crate) scale: Option<f32>,
     pub(crate) positions: Option<PositionTable>,
-    /// The table of kinds of text, of so many rows.
+    /// The segment type table and its number of rows.
     pub(crate) types: Option<(&'static str, usize)>,
-    /// The norm of the sum: its name, kind, and what it adds to a variance.
+    /// The norm of the sum: its name, kind and epsilon.
     pub(crate) norm: Option<(&'static str, NormKind, f64)>,
 }
 
-/// A stretch of a text that is embedded.
+/// Consecutive tokens of a text.
 pub(crate) struct EmbeddedText<'a> {
     pub(crate) tokens: &'a [u32],
-    /// The position of the first.
+    /// The position of the first token.
     pub(crate) start: usize,
-    /// How many of them are of the first kind of text; the others are of the second.
+    /// The number of tokens of the first segment type; the others have the second.
     pub(crate) first: usize,
 }
 
 impl<'a> EmbeddedText<'a> {
-    /// All of one kind.
+    /// Tokens of the first segment type only.
     pub(crate) fn new(tokens: &'a [u32], start: usize) -> Self {
         Self { tokens, start, first: tokens.len() }
     }
 }
 
-/// Of each token its position, and whether it is of the second kind of text, where there are as many `kinds`. A position
-/// beyond the table of so many is an error.
+/// The position of each token, and whether it has the second segment type. `kinds` and `positions` are the numbers of
+/// rows of the tables; a position beyond its table is an error.
 pub(crate) fn token_places(
     texts: &[EmbeddedText<'_>],
     kinds: usize,
@@ -54,7 +53,7 @@ pub(crate) fn token_places(
         .collect();
     let last = places.iter().map(|(position, _)| *position).max().unwrap_or(0);
     match positions.filter(|learned| *learned <= last) {
-        Some(learned) => bail!("position {last} is beyond the {learned} that the model learned"),
+        Some(learned) => bail!("position {last} is beyond the {learned} learned positions"),
         None => Ok(places),
     }
 }
@@ -64,16 +63,16 @@ pub(crate) fn token_places(
 pub(crate) struct PositionTable {
     pub(crate) name: &'static str,
     pub(crate) rows: usize,
-    /// The row of the first position.
+    /// The row of position 0.
     pub(crate) first: usize,
 }
 
 pub(crate) struct Embeddings {
     tokens: TokenEmbedding,
     scale: Option<f32>,
-    /// From the first position's row on.
+    /// From the row of position 0.
     positions: Option<Vec<f32>>,
-    /// Rows of the kinds of text.
+    /// Rows of the segment types.
     kinds: Option<Vec<f32>>,
     norm: Option<NormWeights>,
     width: usize,
@@ -93,12 +92,12 @@ impl Embeddings {
         })
     }
 
-    /// Gives the pages of the rows that were read back to the system.
+    /// Releases the memory pages of rows that were read.
     pub(crate) fn release(&self) {
         self.tokens.release();
     }
 
-    /// Writes the rows of some stretches of text to `w.x` `(tokens, width)`.
+    /// Writes the embedded rows of some texts to `w.x` `(tokens, width)`.
     pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, texts: &[EmbeddedText<'_>]) -> Result<()> {
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens.iter().copied()).collect();
         let rows = |table: &Vec<f32>| table.len() / self.width;
@@ -111,7 +110,7 @@ impl Embeddings {
                     *x *= scale;
                 }
             }
-            // In the reference's order: sums of f32 depend on it.
+            // In the reference's order, since f32 sums depend on it.
             if let Some(kinds) = &self.kinds {
                 row.iter_mut().zip(&kinds[usize::from(second) * self.width..]).for_each(|(x, kind)| *x += kind);
             }

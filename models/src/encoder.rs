@@ -1,4 +1,4 @@
-//! Encoders and their masked-language heads (Devlin et al. 2019): texts are packed without padding.
+//! Encoders and their masked language model heads (Devlin et al. 2019). Texts are packed without padding.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,47 +16,47 @@ use crate::stack_config::StackConfig;
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
-/// What an encoder is made of.
+/// The configuration of an encoder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncoderShape {
     /// Rows of the embedding.
     pub vocab_size: usize,
     /// Width of the hidden states.
     pub hidden_size: usize,
-    /// Layers.
+    /// Number of layers.
     pub num_layers: usize,
-    /// Tokens that a text may have, with those that frame it.
+    /// Maximum number of tokens per text, special tokens included.
     pub context_length: usize,
-    /// Whether the masked-language head multiplies with the embedding.
+    /// Whether the masked language model head shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// What names begin with that say of which model's part they are; some checkpoints leave it out.
+    /// Prefix of the encoder's tensor names; some checkpoints omit it.
     pub(crate) prefix: &'static str,
     pub(crate) embeddings: EmbeddingsConfig,
     pub(crate) stack: StackConfig,
-    /// Rotations of halves, which layers of the stack name.
+    /// Rotations (in halves), selected by the layers of the stack.
     pub(crate) ropes: Vec<Rope>,
     pub(crate) head: MaskedHeadConfig,
-    /// What its head tells apart, by number; none where it has no such head.
+    /// Class names by index; empty without a class head.
     pub classes: Vec<String>,
-    /// Which state that head reads.
+    /// The pooling before the class head.
     pub(crate) pooling: Pooling,
     pub(crate) class_head: ClassHeadConfig,
-    /// Parts of the names of tensors that are not used.
+    /// Substrings of the names of unused tensors.
     pub(crate) spare: &'static [&'static str],
 }
 
-/// A masked-language head: a product with an activation, a norm, and the vocabulary.
+/// A masked language model head: a product with an activation, a norm, and the product with the vocabulary.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MaskedHeadConfig {
-    /// The tensor by which a checkpoint shows that it has one.
+    /// The tensor whose presence shows that a checkpoint has this head.
     pub(crate) sign: &'static str,
     pub(crate) dense: &'static str,
     pub(crate) dense_bias: bool,
     pub(crate) norm: &'static str,
     pub(crate) activation: Activation,
-    /// Where the product with the vocabulary is, if it is not the embedding.
+    /// The product with the vocabulary, if it is not tied to the embedding.
     pub(crate) output: &'static str,
-    /// Names of its bias, where it has one.
+    /// Possible names of its bias, if it has one.
     pub(crate) bias: &'static [&'static str],
 }
 
@@ -67,16 +67,16 @@ struct MaskedHead {
     output: VocabularyHead,
 }
 
-/// A loaded encoder, with its masked-language head where the checkpoint has one.
+/// A loaded encoder, with its masked language model head if the checkpoint has one.
 pub(crate) struct MaskedModel {
     embeddings: Embeddings,
     stack: LayerStack,
-    /// Of each rotation.
+    /// One for each rotation.
     frequencies: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
     head: Option<MaskedHead>,
     compute: Compute,
-    /// Calls take turns: each uses all threads.
+    /// Locked for a whole call: each call uses all threads.
     workspace: Mutex<Workspace>,
 }
 
@@ -88,7 +88,8 @@ impl MaskedModel {
     ) -> std::result::Result<Self, SourceError> {
         let all = TensorLoader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
-        // The head stands beside the encoder, not under its prefix. A class head may have the same dense product.
+        // The head is next to the encoder, not under its prefix. A class head may have a dense product of the same
+        // name.
         let is_of_classes = !config.classes.is_empty() && config.class_head.dense.contains(&config.head.dense);
         let has_head = !is_of_classes && all.contains(config.head.sign);
         let head = has_head.then(|| MaskedHead::load(&all, &model, config));
@@ -111,8 +112,8 @@ impl MaskedModel {
         &self.workspace
     }
 
-    /// Runs texts through all layers; of the last one only the wanted rows are kept where some are named. `firsts` says
-    /// of each how many of its tokens are its first part's, all where absent.
+    /// Runs texts through all layers. If `wanted` rows are passed, the last layer computes only these. `firsts` is the
+    /// number of first-segment tokens of each text; by default all.
     pub(crate) fn run(
         &self,
         w: &mut Workspace,
@@ -123,7 +124,7 @@ impl MaskedModel {
     ) -> Result<()> {
         self.embeddings.rows(self.compute.isa, w, &whole_texts(texts, firsts)?)?;
         after(0, &w.x);
-        // No padding: weights of masked positions would change the bits of the sums that they are part of.
+        // No padding: the weights of masked positions would change the bits of attention sums.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
         let pass = ForwardPass { compute: self.compute, stretches, wanted, rotations: None };
@@ -132,7 +133,7 @@ impl MaskedModel {
         Ok(())
     }
 
-    /// The rows that [`run`](Self::run) left, behind the last norm where there is one.
+    /// The rows that [`run`](Self::run) left in the workspace, after the final norm if there is one.
     pub(crate) fn finish(&self, w: &Workspace) -> Vec<f32> {
         self.stack.finish(w, self.compute)
     }
@@ -145,7 +146,7 @@ impl MaskedModel {
     }
 }
 
-/// Texts that are embedded as a whole; `firsts` says of each how many of its tokens are its first part's, all where absent.
+/// Prepares whole texts for embedding. `firsts` is the number of first-segment tokens of each text; by default all.
 pub(crate) fn whole_texts<'a>(texts: &'a [Vec<u32>], firsts: Option<&[usize]>) -> Result<Vec<EmbeddedText<'a>>> {
     if texts.iter().any(Vec::is_empty) {
         bail!("a text without tokens has no hidden states");
@@ -157,15 +158,15 @@ pub(crate) fn whole_texts<'a>(texts: &'a [Vec<u32>], firsts: Option<&[usize]>) -
     Ok(embedded)
 }
 
-/// Refuses layers that a model of so many does not have.
+/// Checks that the layer indices exist.
 pub(crate) fn check_layers(layers: &[usize], num_layers: usize) -> Result<()> {
     match layers.iter().find(|layer| **layer > num_layers) {
-        Some(layer) => bail!("layer {layer} was asked for of {num_layers}"),
+        Some(layer) => bail!("layer {layer} does not exist; the model has {num_layers}"),
         None => Ok(()),
     }
 }
 
-/// Refuses offsets that lie outside their text.
+/// Checks that the offsets lie inside their texts.
 pub(crate) fn check_offsets(texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> Result<()> {
     if texts.len() != wanted.len()
         || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len()))
@@ -196,7 +197,7 @@ impl MaskedHead {
         })
     }
 
-    /// Of final hidden states `(rows, hidden_size)` what meets the vocabulary.
+    /// Maps final hidden states `(rows, hidden_size)` to the input of the vocabulary product.
     fn transform(&self, compute: Compute, inputs: &mut Inputs, x: &[f32]) -> Vec<f32> {
         let (mut dense, mut hidden) = (vec![0.0; x.len()], vec![0.0; x.len()]);
         inputs.set(compute.isa, x, self.dense.weight.in_features(), [self.dense.form()]);
@@ -214,7 +215,7 @@ impl PackedEncoder for MaskedModel {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
         self.run(&mut workspace, texts, None, None, |layer, x| {
-            // Only what was asked for is copied: the rows of the other layers are overwritten by the next one.
+            // Copies only requested layers: the next layer overwrites the rows.
             for (state, _) in states.iter_mut().zip(layers).filter(|(_, asked)| **asked == layer) {
                 *state = x.to_vec();
             }

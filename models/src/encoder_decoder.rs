@@ -1,4 +1,5 @@
-//! Encoder-decoders on the packed contract: a source is read once and kept as what the decoder's layers see of it.
+//! Encoder-decoders on the packed contract: the encoder runs once per source, and the decoder's cross-attention keys
+//! and values of the source are cached.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,45 +16,45 @@ use crate::stack_config::StackConfig;
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, SourceError, WeightSource};
 
-/// What an encoder-decoder is made of.
+/// The configuration of an encoder-decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncoderDecoderConfig {
     /// Rows of the embedding.
     pub vocab_size: usize,
-    /// Width of the residual streams, and of the hidden states that the output head takes.
+    /// Width of the residual streams and of the output head's input.
     pub hidden_size: usize,
-    /// Tokens that a source, and a decoder's text, may have; absent where positions are relative and no number is
-    /// wrong.
+    /// Maximum number of tokens of a source and of a decoder text; `None` if positions are relative and there is no
+    /// limit.
     pub context_length: Option<usize>,
-    /// The token that every decoder's text begins with.
+    /// The first token of every decoder text.
     pub decoder_start: u32,
-    /// Whether the output head is the embedding.
+    /// Whether the output head shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// What names begin with that say of which model's part they are; some checkpoints leave it out.
+    /// Prefix of tensor names; some checkpoints omit it.
     pub(crate) prefix: &'static str,
     pub(crate) encoder: (EmbeddingsConfig, StackConfig),
     pub(crate) decoder: (EmbeddingsConfig, StackConfig),
     /// Factor of the final hidden states.
     pub(crate) hidden_scale: f32,
-    /// The output head's bias, `(1, vocab_size)`, where a checkpoint has one.
+    /// The output head's bias, `(1, vocab_size)`, if checkpoints have one.
     pub(crate) head_bias: Option<&'static str>,
-    /// What its head tells apart in the place of tokens, where it does.
+    /// The classes, if a class head replaces the vocabulary.
     pub classes: Option<DecoderClasses>,
-    /// Parts of the names of tensors that are not used.
+    /// Substrings of the names of unused tensors.
     pub(crate) spare: &'static [&'static str],
 }
 
-/// Classes that are told apart by a decoder's state at the last end of a text.
+/// Classes predicted from the decoder's state at a text's last end token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoderClasses {
-    /// By their numbers.
+    /// Class names by index.
     pub names: Vec<String>,
-    /// The token that ends a text.
+    /// The end-of-text token.
     pub end: u32,
 }
 
 impl DecoderClasses {
-    /// The head of all that have one.
+    /// The class head, with the same names in all architectures.
     pub(crate) const HEAD: ClassHeadConfig = ClassHeadConfig {
         dense: &["classification_head.dense"],
         dense_bias: true,
@@ -63,22 +64,22 @@ impl DecoderClasses {
     };
 }
 
-/// The layers of an encoder-decoder, and what they begin with.
+/// The layers and embeddings of an encoder-decoder.
 pub(crate) struct EncoderDecoderStacks {
     encoder: (Embeddings, LayerStack),
     decoder: (Embeddings, LayerStack),
     compute: Compute,
-    /// Calls take turns: each uses all threads.
+    /// Locked for a whole call: each call uses all threads.
     workspace: Mutex<Workspace>,
 }
 
-/// An encoder-decoder that says tokens.
+/// An encoder-decoder that predicts tokens.
 pub(crate) struct EncoderDecoder {
     stacks: EncoderDecoderStacks,
     lm_head: VocabularyHead,
 }
 
-/// What a decoder's layers see of a source: their keys and values of its tokens.
+/// Cross-attention keys and values of a source in all decoder layers.
 struct SourceSpan(CpuSpan);
 
 impl EncoderDecoderStacks {
@@ -107,13 +108,13 @@ impl EncoderDecoderStacks {
         &self.workspace
     }
 
-    /// Bytes that a new span of that many tokens takes, a source's or a decoder's.
+    /// Bytes of a new span of that many tokens, for a source or the decoder.
     pub(crate) fn cache_bytes(&self, tokens: usize) -> usize {
-        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
+        // Both kinds of span have the decoder's layers and heads.
         self.decoder.1.cache_bytes(self.compute, tokens)
     }
 
-    /// Reads the texts of segments without a past.
+    /// Encodes segments without a past.
     pub(crate) fn sources(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
         if segments.iter().any(|s| !s.wanted.is_empty()) {
             bail!("a source has no hidden states that could be wanted");
@@ -131,7 +132,7 @@ impl EncoderDecoderStacks {
         Ok(lens.into_iter().zip(spans).map(|(len, span)| KvSpan::new(len, SourceSpan(span))).collect())
     }
 
-    /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
+    /// Runs the decoder texts. Returns the hidden states of the wanted rows and the new spans.
     pub(crate) fn texts(
         &self,
         w: &mut Workspace,
@@ -177,7 +178,7 @@ impl EncoderDecoder {
         } else {
             all.packed(OUTPUT, vocabulary)?
         };
-        // A buffer and no weight: some exports leave it out.
+        // A buffer, not a weight: some exports omit it.
         let bias =
             config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
         Ok(Self {
@@ -193,7 +194,8 @@ impl PackedDecoder for EncoderDecoder {
         let w = &mut *workspace;
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
-        // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
+        // Sources and decoder texts go through different layers, so each kind runs separately. Spans are returned in
+        // the segments' order.
         let mut read = if sources.is_empty() { Vec::new() } else { self.stacks.sources(w, &sources)? }.into_iter();
         let (hidden, written) =
             if texts.is_empty() { Default::default() } else { self.stacks.texts(w, &texts, taps)? };

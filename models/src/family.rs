@@ -1,4 +1,4 @@
-//! The fields that the llama family shares, in configurations and in GGUF files.
+//! Fields that the llama family shares, in configurations and in GGUF files.
 
 use probity_kernels::{Activation, RopeLayout};
 use serde_json::{Map, Value, json};
@@ -30,7 +30,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     if !num_heads.is_multiple_of(num_kv_heads) {
         return Err(invalid("num_key_value_heads", &json!(num_kv_heads), "a divisor of num_attention_heads"));
     }
-    // Rotation takes elements in pairs.
+    // Rotation works on pairs of elements.
     if !head_dim.is_multiple_of(2) {
         return Err(invalid("head_dim", &json!(head_dim), "an even number"));
     }
@@ -40,7 +40,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     };
     let num_layers = fields.required_layers("num_hidden_layers")?;
     if let Some(kinds) = fields.take("layer_types") {
-        // Those that have windows in some layers only have read the list before.
+        // Architectures with windows in some layers only have already taken the list.
         let sliding = layer_types(fields, &kinds, num_layers)?;
         if sliding.windows(2).any(|pair| pair[0] != pair[1]) {
             return Err(fields.not_honoured("layer_types", &kinds));
@@ -51,7 +51,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     } else {
         RopeLayout::Halves
     };
-    // Said by some exports of checkpoints whose rows lie in halves; true means another order than the reference reads.
+    // Some exports with rows in halves include this field; `true` means an order that the reference does not read.
     fields.only("rope_interleaved", &[json!(false)])?;
     fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;
     let context_length = fields.required_size("max_position_embeddings")?;
@@ -88,7 +88,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     })
 }
 
-/// The window of qwen2 and qwen3: that of published models is switched off, and the switch is what counts.
+/// The window of qwen2 and qwen3. Published models disable it with a switch, which takes precedence.
 pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     fields.only("use_sliding_window", &[json!(false)])?;
     fields.take("sliding_window");
@@ -96,7 +96,7 @@ pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), Confi
     Ok(())
 }
 
-/// Gives layers a window: those that a list of types names, or without one those that `usual` does.
+/// Assigns the window to the layers in a list of types, or else to the layers that `usual` selects.
 pub(crate) fn set_windows(
     fields: &ConfigFields,
     decoder: &mut DecoderConfig,
@@ -115,11 +115,11 @@ pub(crate) fn set_windows(
     Ok(())
 }
 
-/// Which layers have a window, by the list of their types; the window itself stands in a field of its own.
+/// Which layers have a window, by the list of layer types. The window size is a separate field.
 fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usize) -> Result<Vec<bool>, ConfigError> {
     let kinds = value.as_array().ok_or_else(|| invalid("layer_types", value, "a list"))?;
     if kinds.len() != num_layers {
-        let expected = format!("as many as num_hidden_layers says, {num_layers}, not {}", kinds.len());
+        let expected = format!("{num_layers} entries (num_hidden_layers), not {}", kinds.len());
         return Err(invalid("layer_types", value, &expected));
     }
     let has_window = |kind: &Value| match kind.as_str() {
@@ -134,12 +134,12 @@ pub(crate) static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
     gguf: LAYER,
-    // No layer of these stacks has them (qwen3 has a stack of its own): they are named so that a file with them is
-    // refused by the name that Hugging Face has.
+    // No layer of these stacks has these norms (qwen3 has its own stack). They are listed so that error messages about
+    // such a file use the Hugging Face name.
     more: &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")],
 }];
 
-/// How GGUF files tell of a member of the family, `more` being what differs.
+/// The GGUF dialect of a member of the family; `more` reads the fields that differ.
 pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> GgufDialect {
     GgufDialect {
         name: None,
@@ -164,7 +164,7 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
     }
 }
 
-/// Llama and mistral; a window makes a mistral.
+/// Llama and mistral: a file with a window is a mistral.
 pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let window = read_interleaved(reader, config)?;
     // Converters write mistral and mixtral as llama.
@@ -182,13 +182,13 @@ pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value
     Ok(())
 }
 
-/// Those whose neighbouring pairs rotate; returns the window, where there is one.
+/// Reads architectures that rotate interleaved pairs. Returns the window, if there is one.
 pub(crate) fn read_interleaved(
     reader: &GgufReader<'_>,
     config: &mut Map<String, Value>,
 ) -> Result<Option<u64>, GgufError> {
     let window = read_gguf(reader, config)?;
-    // Converters permute the rows of queries and keys so that neighbours rotate.
+    // Converters permute the rows of queries and keys for interleaved rotation.
     config.insert("probity.rope_interleaved".into(), json!(true));
     if reader.has("blk.0.attn_q.bias") {
         config.insert("attention_bias".into(), json!(true));
@@ -196,7 +196,7 @@ pub(crate) fn read_interleaved(
     Ok(window)
 }
 
-/// Llama's biases: one field speaks of all four projections of attention, one of the feed-forward layer.
+/// Llama's biases: one field for all four attention projections, one for the feed-forward layer.
 pub(crate) fn llama_biases(fields: &mut ConfigFields, decoder: &mut DecoderConfig) -> Result<(), ConfigError> {
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
     decoder.qkv_bias = attention_bias;
@@ -205,16 +205,16 @@ pub(crate) fn llama_biases(fields: &mut ConfigFields, decoder: &mut DecoderConfi
     Ok(())
 }
 
-/// Qwen2 and qwen3, whose halves rotate.
+/// Reads qwen2 and qwen3, which rotate halves.
 pub(crate) fn read_halves(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
-    // A window in the file is one in force: it has no switch. The configuration then refuses it by name.
+    // GGUF has no switch for the window, so a window is in effect. The configuration then refuses it by name.
     if read_gguf(reader, config)?.is_some() {
         config.insert("use_sliding_window".into(), json!(true));
     }
     Ok(())
 }
 
-/// What all of the family say whose heads are rotated as a whole; returns the window, where there is one.
+/// Fields shared by architectures that rotate whole heads. Returns the window, if there is one.
 pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
     let window = read_with_any_rotation(reader, config)?;
     let head_dim = config["head_dim"].as_u64();
@@ -226,7 +226,7 @@ pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>
     Ok(window)
 }
 
-/// What all of the family say; returns the window, where there is one.
+/// Fields shared by all architectures of the family. Returns the window, if there is one.
 pub(crate) fn read_with_any_rotation(
     reader: &GgufReader<'_>,
     config: &mut Map<String, Value>,
@@ -237,13 +237,13 @@ pub(crate) fn read_with_any_rotation(
     config.insert("rms_norm_eps".into(), json!(rms_norm_eps));
     rope(reader, config)?;
     let key = "attention.sliding_window";
-    // Zero stands for none.
+    // Zero means no window.
     let window = if reader.is_zero(key) { None } else { reader.integer(key, MAX_CONTEXT)? };
     if let Some(window) = window {
         config.insert("sliding_window".into(), json!(window));
     }
     config.insert("hidden_act".into(), json!("silu"));
-    // No key says so: converters leave the head out where it is the embedding.
+    // No key for this: converters omit the head if it is tied.
     config.insert("tie_word_embeddings".into(), json!(!reader.has("output.weight")));
     Ok(window)
 }
@@ -252,9 +252,9 @@ fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(),
     let size = |config: &Map<String, Value>, field: &str| config[field].as_u64().expect("a size was read");
     let (hidden, heads) = (size(config, "hidden_size"), size(config, "num_attention_heads"));
     let kv_heads = reader.integer("attention.head_count_kv", MAX_SIZE)?.unwrap_or(heads);
-    // The configuration is checked for this too, but by names that do not stand in the file.
+    // The configuration has the same check, but its message uses names that are not in the GGUF file.
     if heads % kv_heads != 0 {
-        let why = format!("{heads} heads are no multiple of {kv_heads} key-value heads");
+        let why = format!("{heads} heads are not a multiple of {kv_heads} key-value heads");
         return Err(reader.error("attention.head_count_kv", why));
     }
     let head_dim = match reader.integer("attention.key_length", MAX_SIZE)? {
@@ -267,7 +267,7 @@ fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(),
     };
     let other = reader.integer("attention.value_length", MAX_SIZE)?.filter(|&length| length != head_dim);
     if let Some(value_length) = other {
-        let why = format!("values of {value_length} beside keys of {head_dim} are not supported");
+        let why = format!("values of length {value_length} with keys of length {head_dim} are not supported");
         return Err(reader.error("attention.value_length", why));
     }
     config.insert("num_key_value_heads".into(), json!(kv_heads));
@@ -277,7 +277,7 @@ fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(),
 
 fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     config.insert("rope_theta".into(), json!(reader.float("rope.freq_base")?.unwrap_or(10_000.0)));
-    // `rope.scale_linear` is what files had before `rope.scaling.*`.
+    // Before `rope.scaling.*`, files used `rope.scale_linear`.
     let factor = match reader.float("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         None => reader.float("rope.scale_linear")?,
@@ -285,7 +285,7 @@ fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
     let kind = match reader.string("rope.scaling.type")? {
         Some("none") => None,
         Some(kind) => Some(kind),
-        // As llama.cpp takes it: a factor without a type is linear, and a factor of 1 is none.
+        // As in llama.cpp, a factor without a type is linear, and a factor of 1 means none.
         None => factor.filter(|&factor| factor != 1.0).map(|_| "linear"),
     };
     if let Some(kind) = kind {
@@ -297,7 +297,7 @@ fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
             scaling.insert("original_max_position_embeddings".into(), json!(length));
         }
         let attn = reader.float("rope.scaling.attn_factor")?;
-        // Files have the factor that YaRN's own is multiplied with.
+        // Files store the multiplier of YaRN's own factor.
         let yarn = factor.filter(|_| kind == "yarn").map(|factor| yarn_scale(factor, 1.0) * attn.unwrap_or(1.0));
         if let Some(attn) = yarn.or(attn) {
             scaling.insert("attention_factor".into(), json!(attn));

@@ -1,4 +1,5 @@
-//! Gemma 2 (Gemma Team 2024): norms around each part, windows in every other layer, and caps of scores and logits.
+//! Gemma 2 (Gemma Team 2024): norms before and after each sublayer, windows in every other layer, and soft caps of
+//! scores and logits.
 
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,7 @@ static GGUF: GgufDialect = GgufDialect {
     ..gguf(read)
 };
 
-/// The tensors of a layer with norms around its parts.
+/// Tensor names of a layer with norms before and after each sublayer.
 pub(crate) static HUGGINGFACE: LayerNames = LayerNames {
     attention: AttentionNames {
         norms: NormNames { stream: Some("input_layernorm"), branch: Some("post_attention_layernorm") },
@@ -33,7 +34,7 @@ pub(crate) static HUGGINGFACE: LayerNames = LayerNames {
     ..NAMES
 };
 
-/// The same in GGUF files.
+/// The same names in GGUF files.
 pub(crate) const GGUF_LAYER: LayerNames = LayerNames {
     attention: AttentionNames {
         norms: NormNames { stream: Some("attn_norm"), branch: Some("post_attention_norm") },
@@ -46,10 +47,10 @@ pub(crate) const GGUF_LAYER: LayerNames = LayerNames {
 static GGUF_STACKS: [StackNames; 1] =
     [StackNames { prefix: MODEL, huggingface: HUGGINGFACE, gguf: GGUF_LAYER, more: &[] }];
 
-/// Layers of the largest Gemma 2 and Gemma 3, whose scores have another factor; no key says so.
+/// Number of layers of the largest Gemma 2 and Gemma 3, which have a different score factor. GGUF has no key for it.
 const LARGEST: [(&str, u64); 2] = [("gemma2", 46), ("gemma3", 62)];
 
-/// What files of both generations say.
+/// Reads the fields that files of both generations have.
 pub(crate) fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     read_gguf(reader, config)?;
     config.remove("hidden_act");
@@ -57,7 +58,7 @@ pub(crate) fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> 
     let is_largest = LARGEST.contains(&(reader.architecture, size("num_hidden_layers")));
     let scalar = if is_largest { size("hidden_size") / size("num_attention_heads") } else { size("head_dim") };
     config.insert("query_pre_attn_scalar".into(), json!(scalar));
-    // Converters add the one.
+    // Converters add one to the norm weights.
     config.insert("probity.norm_weights_whole".into(), json!(true));
     for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if let Some(cap) = reader.float(field)? {
@@ -78,13 +79,13 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     Ok(decoder)
 }
 
-/// What both generations have; `has_window` says of a layer whether it has one, where no list of types does.
+/// Reads the fields of both generations. `has_window` decides for each layer if there is no list of layer types.
 pub(crate) fn gemma(
     fields: &mut ConfigFields,
     has_window: impl Fn(usize) -> bool,
 ) -> Result<DecoderConfig, ConfigError> {
     let kinds = fields.take("layer_types");
-    // What is tied unless it is said otherwise.
+    // Tied by default.
     let tied = fields.flag("tie_word_embeddings")?.unwrap_or(true);
     let activation = fields.take("hidden_activation").or_else(|| fields.take("hidden_act"));
     let name = activation.unwrap_or_else(|| json!("gelu_pytorch_tanh"));

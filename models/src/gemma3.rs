@@ -1,5 +1,5 @@
-//! Gemma 3's text models (Gemma Team 2025): Gemma 2 with norms of heads in place of caps, five layers with windows for one
-//! without, and a rotation of its own for the former.
+//! Gemma 3's text models (Gemma Team 2025): Gemma 2 with norms of queries and keys instead of caps, five window layers
+//! for each global one, and a separate rotation for window layers.
 
 use serde_json::{Map, Value, json};
 
@@ -44,9 +44,9 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("gemma3_text", config);
     fields.put_usual_base(1e6);
     fields.put_usual(config, "sliding_window", json!(4096));
-    // transformers reads past it.
+    // transformers ignores this field.
     fields.only("attn_logit_softcapping", &[])?;
-    // What transformers saves has both.
+    // transformers saves both fields.
     let [given, saved] = [fields.size("sliding_window_pattern")?, fields.size("_sliding_window_pattern")?];
     let interval = given.or(saved).unwrap_or(6);
     let local = fields.number("rope_local_base_freq", &BASES)?.unwrap_or(10_000.0);

@@ -1,31 +1,31 @@
-//! GGUF: what its files call the tensors of a model, and what their metadata says in place of a `config.json`.
+//! Tensor names in GGUF files, and conversion of GGUF metadata to the fields of a `config.json`.
 
 use serde_json::{Map, Value, json};
 
 use crate::stack_config::{AttentionNames, HeadNorms, LayerNames, NormNames};
 
-/// No model comes near any of these; beyond them a field is broken.
+/// Upper bounds above any real model; a larger value means a corrupt file.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
 pub(crate) const MAX_CONTEXT: u64 = 1 << 30;
 
-/// Why metadata describes no model that can be run.
+/// Invalid or unsupported metadata.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("metadata `{key}`: {why}")]
 pub struct GgufError {
-    /// The key.
+    /// The metadata key.
     pub key: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 
 impl GgufError {
-    /// Of that key.
+    /// An error about `key`.
     pub fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self { key: key.into(), why: why.into() }
     }
 }
 
-/// What a GGUF file says beside its weights. A value of another kind than is asked for is an error.
+/// Metadata of a GGUF file. A value of another type than requested is an error.
 pub trait GgufMetadata {
     /// All keys.
     fn keys(&self) -> Vec<&str>;
@@ -33,54 +33,53 @@ pub trait GgufMetadata {
     fn u64(&self, key: &str) -> Result<Option<u64>, GgufError>;
     /// A number.
     fn f64(&self, key: &str) -> Result<Option<f64>, GgufError>;
-    /// True or false.
+    /// A boolean.
     fn bool(&self, key: &str) -> Result<Option<bool>, GgufError>;
-    /// A text.
+    /// A string.
     fn string(&self, key: &str) -> Result<Option<&str>, GgufError>;
     /// A token's id.
     fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError>;
-    /// How many texts a list has.
+    /// The number of strings in a list.
     fn texts(&self, key: &str) -> Result<Option<usize>, GgufError>;
-    /// The shape of a tensor by its name in the file, where there is such a tensor.
+    /// The shape of the tensor with this name in the file, if it exists.
     fn shape(&self, tensor: &str) -> Option<&[usize]>;
 }
 
-/// Hugging Face name, GGUF name; what stands before the last dot.
+/// A Hugging Face name and a GGUF name, up to the last dot.
 pub(crate) type Pair = (&'static str, &'static str);
 
-/// Whether a file has a tensor, by its name there.
+/// Whether the file has a tensor with this GGUF name.
 pub(crate) type TensorLookup<'a> = &'a dyn Fn(&str) -> bool;
 
-/// How GGUF files tell of an architecture.
+/// How GGUF files describe an architecture.
 pub(crate) struct GgufDialect {
-    /// What they call it, where that is not what `model_type` does.
+    /// The GGUF name of the architecture, if it differs from `model_type`.
     pub(crate) name: Option<&'static str>,
-    /// Outside the layers.
+    /// Tensor names outside the layers.
     pub(crate) names: &'static [Pair],
-    /// Of each stack of a file, which tensors there are saying how it is made.
+    /// Selects the tensor names of each stack by which tensors a file contains.
     pub(crate) stacks: fn(TensorLookup<'_>) -> &'static [StackNames],
-    /// Keys behind `<architecture>.` that must be there, the fields of `config.json` that they fill, and how large an
-    /// integer may be.
+    /// Required integers: the key after `<architecture>.`, the field of `config.json`, and the upper bound.
     pub(crate) sizes: &'static [(&'static str, &'static str, u64)],
-    /// Further keys that `more` reads, or that change nothing here.
+    /// Keys that `more` reads or that have no effect here.
     pub(crate) known: &'static [&'static str],
-    /// And keys that only this architecture has.
+    /// Further known keys of this architecture.
     pub(crate) more_known: &'static [&'static str],
-    /// Fills the other fields.
+    /// Fills in the other fields.
     pub(crate) more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>,
 }
 
 /// The names of a stack's tensors in Hugging Face checkpoints and in GGUF files.
 pub(crate) struct StackNames {
-    /// What the former begin with.
+    /// Prefix of the Hugging Face names.
     pub(crate) prefix: &'static str,
     pub(crate) huggingface: LayerNames,
     pub(crate) gguf: LayerNames,
-    /// Of what else is in a layer.
+    /// Names of other tensors in a layer.
     pub(crate) more: &'static [Pair],
 }
 
-/// What most files call the tensors of a gated layer with its norms before its parts.
+/// The usual names of a gated layer's tensors, with pre-norm sublayers.
 pub(crate) const LAYER: LayerNames = LayerNames {
     layers: "blk",
     attention: AttentionNames {
@@ -98,7 +97,7 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     relative: None,
 };
 
-/// The same of a mixture of experts, each of whose products are in one tensor.
+/// The same for a mixture of experts, with all experts' matrices in one tensor.
 pub(crate) const GGUF_EXPERTS: LayerNames = LayerNames {
     router: Some("ffn_gate_inp"),
     gate: "ffn_gate_exps",
@@ -107,18 +106,18 @@ pub(crate) const GGUF_EXPERTS: LayerNames = LayerNames {
     ..LAYER
 };
 
-/// Norms of heads in them.
+/// The usual names of the norms of queries and keys.
 pub(crate) const GGUF_HEAD_NORMS: HeadNorms = HeadNorms { names: ["attn_q_norm", "attn_k_norm"], of_all_heads: false };
 
-/// As [`Pair`].
+/// An owned [`Pair`].
 type OwnedPair = (String, String);
 
-/// The tensor names of an architecture.
+/// The tensor names of an architecture in both formats.
 #[derive(Debug)]
 pub struct GgufNames {
-    /// Outside the layers, before the last dot.
+    /// Names outside the layers, up to the last dot.
     global: Vec<OwnedPair>,
-    /// What the names of a stack's layers begin with, before the layer's number, and inside the layer.
+    /// Prefixes before the layer number, and names inside a layer, for each stack.
     stacks: Vec<(OwnedPair, Vec<OwnedPair>)>,
 }
 
@@ -129,7 +128,7 @@ impl GgufNames {
         for StackNames { prefix, huggingface, gguf, more } in (gguf.stacks)(&has) {
             let last_norm = huggingface.last_norm.zip(gguf.last_norm);
             names.global.extend(last_norm.map(|(from, to)| (format!("{prefix}{from}"), to.to_owned())));
-            // By place: both lists follow the same fields, so that a pair is one role under two names.
+            // Both lists have the same field order, so names with the same index belong to the same tensor.
             let pairs = huggingface.in_layer().zip(gguf.in_layer()).chain(more.iter().copied());
             let layers = (format!("{prefix}{}.", huggingface.layers), format!("{}.", gguf.layers));
             names.stacks.push((layers, pairs.map(owned).collect()));
@@ -137,8 +136,7 @@ impl GgufNames {
         names
     }
 
-    /// The GGUF name of a tensor that Hugging Face checkpoints call `name`; names without a counterpart stay as they
-    /// are.
+    /// The GGUF name for the Hugging Face name `name`. Names without a counterpart are returned unchanged.
     pub fn to_gguf(&self, name: &str) -> String {
         self.translate(name, |(huggingface, gguf)| (huggingface, gguf)).unwrap_or_else(|| name.to_owned())
     }
@@ -163,14 +161,14 @@ impl GgufNames {
     }
 }
 
-/// The metadata of an architecture.
+/// The metadata reader of an architecture.
 pub(crate) struct GgufReader<'a> {
     pub(crate) file: &'a dyn GgufMetadata,
     pub(crate) architecture: &'a str,
 }
 
 impl GgufReader<'_> {
-    /// The fields of a `config.json`.
+    /// Converts the metadata to the fields of a `config.json`.
     pub(crate) fn config(&self, model_type: &str, gguf: &GgufDialect) -> Result<Map<String, Value>, GgufError> {
         self.refuse_unknown(gguf)?;
         let mut config = Map::from_iter([("model_type".to_owned(), json!(model_type))]);
@@ -178,12 +176,12 @@ impl GgufReader<'_> {
             config.insert((*field).to_owned(), json!(self.required(name, *max)?));
         }
         (gguf.more)(self, &mut config)?;
-        // Without a kind of scaling that has such a factor nobody reads it, and llama.cpp multiplies by it all the same.
+        // Only some scaling types use this factor, but llama.cpp always multiplies by it.
         let key = "rope.scaling.attn_factor";
         let is_read = config.get("rope_scaling").is_some_and(|scaling| scaling.get("attention_factor").is_some());
         if let Some(factor) = self.float(key)?.filter(|factor| *factor != 1.0 && !is_read) {
             return Err(
-                self.error(key, format!("it is {factor}, which is not honoured without rope.scaling.type yarn"))
+                self.error(key, format!("it is {factor}, which is not supported without rope.scaling.type yarn"))
             );
         }
         config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
@@ -201,13 +199,12 @@ impl GgufReader<'_> {
         format!("{}.{name}", self.architecture)
     }
 
-    /// An error about a key of the architecture.
+    /// An error about one of the architecture's keys.
     pub(crate) fn error(&self, name: &str, why: impl Into<String>) -> GgufError {
         GgufError::new(self.key(name), why)
     }
 
-    /// Refuses settings that nobody reads, unless they say what decoders are: `attention.causal`, and of all else
-    /// nothing.
+    /// Refuses unknown settings, unless their value is neutral: `attention.causal` true, others zero or false.
     fn refuse_unknown(&self, gguf: &GgufDialect) -> Result<(), GgufError> {
         let neutral = |name: &str, key: &str| match name {
             "attention.causal" => self.file.bool(key) == Ok(Some(true)),
@@ -225,17 +222,15 @@ impl GgufReader<'_> {
             .into_iter()
             .find(|key| key.strip_prefix(&prefix).is_some_and(|name| !is_known(name) && !neutral(name, key)));
         match unknown {
-            Some(key) => {
-                Err(GgufError::new(key, "this setting of the model is not honoured, so results would be wrong"))
-            }
+            Some(key) => Err(GgufError::new(key, "this model setting is not supported, so results would be wrong")),
             None => Ok(()),
         }
     }
 
-    /// A positive integer up to `max`, where it is given. Zero is an error.
+    /// A positive integer up to `max`, or `None` if missing. Zero is an error.
     pub(crate) fn integer(&self, name: &str, max: u64) -> Result<Option<u64>, GgufError> {
         match self.file.u64(&self.key(name))? {
-            // Bounds come before anything is computed from a number: what is allocated later follows from it.
+            // Checked here, because later allocations depend on this number.
             Some(value) if value == 0 || value > max => {
                 Err(self.error(name, format!("expected 1 to {max}, found {value}")))
             }
@@ -247,7 +242,7 @@ impl GgufReader<'_> {
         self.file.u64(&self.key(name)).is_ok_and(|value| value.is_some())
     }
 
-    /// Whether a number is there and is zero.
+    /// Whether a number is present and zero.
     pub(crate) fn is_zero(&self, name: &str) -> bool {
         self.file.u64(&self.key(name)) == Ok(Some(0))
     }
@@ -256,8 +251,8 @@ impl GgufReader<'_> {
         self.integer(name, max)?.ok_or_else(|| self.error(name, "it is missing"))
     }
 
-    /// A finite float above zero, where it is given: the decimal that an f32 stands for, 1e-5 and not
-    /// 9.999999747378752e-6, as `config.json` has it.
+    /// A finite positive float, or `None` if missing. It is the shortest decimal for the stored f32, as `config.json`
+    /// has it: 1e-5, not 9.999999747378752e-6.
     pub(crate) fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
         let shortest = |value: f64| {
             let single = value as f32;
@@ -287,12 +282,12 @@ impl GgufReader<'_> {
         self.file.shape(tensor).is_some()
     }
 
-    /// The rows of a table.
+    /// Number of rows of a table.
     pub(crate) fn rows(&self, tensor: &str) -> Option<u64> {
         self.file.shape(tensor)?.first().map(|rows| *rows as u64)
     }
 
-    /// The rows of the embedding, which the vocabulary's metadata must not exceed.
+    /// Number of rows of the embedding. The vocabulary must not be larger.
     fn vocab_size(&self) -> Result<u64, GgufError> {
         let (rows, list) = (self.rows("token_embd.weight"), "tokenizer.ggml.tokens");
         let tokens = self.file.texts(list)?.map(|tokens| tokens as u64);
@@ -303,7 +298,7 @@ impl GgufReader<'_> {
             (Some(rows), tokens, Some(size)) if size != rows && Some(size) != tokens => {
                 Err(self.error("vocab_size", format!("{size}, but the embedding has {rows} rows")))
             }
-            // More rows than tokens are fine: embeddings are padded to round numbers.
+            // More rows than tokens are valid: embeddings are padded to round numbers.
             (Some(rows), _, _) => Ok(rows),
             (None, _, Some(size)) | (None, Some(size), None) => Ok(size),
             (None, None, None) => {

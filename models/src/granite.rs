@@ -1,4 +1,5 @@
-//! Granite's dense decoders (IBM Research 2024): llama with factors of embeddings, scores, residual branches and logits.
+//! Granite's dense decoders (IBM Research 2024): llama with multipliers of embeddings, scores, residual branches and
+//! logits.
 
 use serde_json::{Map, Value, json};
 
@@ -29,7 +30,7 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
             config.insert(field.into(), json!(factor));
         }
     }
-    // Without one llama.cpp takes the usual factor, a configuration takes 1.
+    // If it is missing, llama.cpp uses the usual factor, but a configuration defaults to 1.
     if !config.contains_key("attention_multiplier") {
         let head_dim = config["head_dim"].as_f64().expect("a size was read");
         config.insert("attention_multiplier".into(), json!(head_dim.powf(-0.5)));

@@ -1,4 +1,4 @@
-//! The output head: from hidden states to logits, whatever made them.
+//! The output head: logits from hidden states.
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 use probity_kernels::{HeadMatrix, HeadRow, Inputs, MatrixProduct, PackedMatrix, greedy_among, head, matmul, soft_cap};
@@ -7,17 +7,17 @@ use crate::Compute;
 
 /// `scale · x · Wᵀ + b` over the vocabulary.
 pub(crate) struct VocabularyHead {
-    /// The embedding's own weights where these serve.
+    /// Shared with the embedding if tied.
     pub(crate) weight: PackedMatrix,
     pub(crate) bias: Option<Vec<f32>>,
     /// Factor of `x`.
     pub(crate) scale: f32,
-    /// Logits `z` count as `cap · tanh(z / cap)`.
+    /// Soft cap of logits: `z` becomes `cap · tanh(z / cap)`.
     pub(crate) cap: Option<f32>,
 }
 
 impl VocabularyHead {
-    /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
+    /// Logits `(rows, vocab_size)` of hidden states `(rows, hidden_size)`.
     pub(crate) fn logits(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<Tensor> {
         self.pack(compute, inputs, hidden)?;
         let (rows, vocab_size) = (hidden.dim(0)?, self.weight.out_features());
@@ -30,7 +30,7 @@ impl VocabularyHead {
         Tensor::from_vec(logits, (rows, vocab_size), &Device::Cpu)
     }
 
-    /// What is asked of each row.
+    /// Computes the head's summary of each row.
     pub(crate) fn rows(
         &self,
         compute: Compute,
@@ -43,7 +43,7 @@ impl VocabularyHead {
         {
             bail!("one list of tokens of the vocabulary for each row");
         }
-        // A pass in which no row is wanted: there is nothing to pack.
+        // No row is wanted in this pass, so there is nothing to pack.
         if asked.is_empty() {
             return Ok(Vec::new());
         }
@@ -51,7 +51,7 @@ impl VocabularyHead {
         Ok(head(compute.isa, inputs, self.matrix(), asked))
     }
 
-    /// The likeliest of the tokens that are allowed.
+    /// The most likely allowed token.
     pub(crate) fn greedy_among(
         &self,
         compute: Compute,

@@ -1,5 +1,5 @@
-//! A transformer layer (Vaswani et al. 2017) as data: what a [`StackConfig`] describes, brought to whoever computes with
-//! it. Our kernels do in [`crate::transformer`], candle's operations in [`crate::device`].
+//! The weights of a transformer layer (Vaswani et al. 2017), loaded for an executor by a [`StackConfig`]. The executors
+//! are [`crate::transformer`] with our kernels and [`crate::device`] with candle operations.
 
 use probity_kernels::Activation;
 
@@ -7,28 +7,28 @@ use crate::cpu::NormKind;
 use crate::row_range::RowRange;
 use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, StackConfig};
 
-/// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
+/// Loads weights for an executor, as linear layers `L` and norms `N`.
 pub(crate) trait WeightLoader<L, N>: Sized {
     type Error;
 
-    /// The part whose names go on with `more`.
+    /// A loader with `more` appended to the name prefix.
     fn under(&self, more: &str) -> Self;
 
-    /// The layer of that number, of those that `layers` names.
+    /// A loader for layer `index` under `layers`.
     fn layer(&self, layers: &str, index: usize) -> Self {
         self.under(&format!("{layers}.{index}."))
     }
 
-    /// The same part, whose products are not rounded where that costs little.
+    /// The same loader, for products that are not rounded if that costs little.
     fn unrounded(&self) -> Self;
 
-    /// Those rows, `width` wide, of `{name}.weight` and, where asked, of `{name}.bias`.
+    /// Loads rows of `{name}.weight`, of the given `width`, and of `{name}.bias` if `bias` is true.
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<L, Self::Error>;
 
-    /// Of rows of `width`, with what is added to a mean square.
+    /// Loads a norm of `width` elements with its epsilon.
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
 
-    /// Whether the checkpoint has a tensor of that name.
+    /// Whether the checkpoint contains the tensor `name`.
     fn has(&self, name: &str) -> bool;
 
     fn norm_of(&self, name: &str, c: &StackConfig) -> Result<N, Self::Error> {
@@ -41,22 +41,22 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     }
 }
 
-/// The norms of a part of a layer.
+/// The norms of a sublayer.
 pub(crate) struct PartNorms<N> {
-    /// Of its inputs, or of the sum behind it.
+    /// Norm of the sublayer's input (pre-norm) or of the sum after it (post-norm).
     pub(crate) stream: Option<N>,
-    /// Of what it adds to that sum.
+    /// Norm of the sublayer's output before it is added.
     pub(crate) branch: Option<N>,
 }
 
-/// Attention, and its norms.
+/// Attention weights and norms.
 pub(crate) struct AttentionWeights<L, N> {
     pub(crate) query: L,
     pub(crate) key: L,
     pub(crate) value: L,
     pub(crate) output: L,
     pub(crate) norms: PartNorms<N>,
-    /// Of queries and of keys, before they are rotated.
+    /// Norms of queries and keys before rotation.
     pub(crate) query_norm: Option<N>,
     pub(crate) key_norm: Option<N>,
 }
@@ -89,32 +89,32 @@ impl<L, N> AttentionWeights<L, N> {
     }
 }
 
-/// Two products with an activation between them, which gates a third one where there is `up`.
+/// Two products with an activation in between. If `up` is present, the activation gates it.
 pub(crate) struct GatedProducts<L> {
     pub(crate) gate: L,
     pub(crate) up: Option<L>,
     pub(crate) down: L,
 }
 
-/// Such products, or a mixture of experts that are.
+/// Feed-forward weights: one set of products, or a mixture of experts.
 pub(crate) struct FeedForwardWeights<L, N> {
-    /// Each row's logits of the experts; absent where all rows go through the same products.
+    /// Router logits over the experts; `None` if there is no mixture.
     pub(crate) router: Option<L>,
-    /// One, or one of each expert.
+    /// One set, or one per expert.
     pub(crate) products: Vec<GatedProducts<L>>,
     pub(crate) norms: PartNorms<N>,
     pub(crate) activation: Activation,
 }
 
-/// The experts of a row and what each of them counts, by their numbers: those with the largest logits, of equal ones the
-/// first, and their share of the probability of all or of themselves.
+/// The experts of a row and their weights, in the order of their indices. Experts with the largest logits are chosen,
+/// ties go to the lower index, and weights are probabilities, normalised over all experts or over the chosen ones.
 pub(crate) fn chosen_experts(logits: &[f32], choice: ExpertChoice) -> Vec<(usize, f32)> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
     let largest = logits[order[0]];
     let weight = |expert: usize| libm::expf(logits[expert] - largest);
     let among = if choice.normalised { &order[..choice.chosen] } else { &order[..] };
-    // In the order of their size, so that the sum follows from the row alone.
+    // Summed in the order of their logits, so that the result depends on the row alone.
     let sum: f32 = among.iter().map(|expert| weight(*expert)).sum();
     let mut chosen: Vec<(usize, f32)> =
         order[..choice.chosen].iter().map(|expert| (*expert, weight(*expert) / sum)).collect();
@@ -157,7 +157,7 @@ impl<L, N> FeedForwardWeights<L, N> {
             }
         };
         let router = c.names.router.zip(c.experts);
-        // A little rounding could send a row to other experts.
+        // Unrounded: rounding could route a row to other experts.
         let router = router
             .map(|(name, experts)| parts.unrounded().linear(name, RowRange::all(experts.count), c.hidden_size, false));
         Ok(Self {
@@ -171,7 +171,7 @@ impl<L, N> FeedForwardWeights<L, N> {
 
 pub(crate) struct LayerWeights<L, N> {
     pub(crate) attention: AttentionWeights<L, N>,
-    /// Attention to another text.
+    /// Cross-attention.
     pub(crate) cross: Option<AttentionWeights<L, N>>,
     pub(crate) feed_forward: FeedForwardWeights<L, N>,
 }
@@ -190,7 +190,7 @@ impl<L, N> LayerWeights<L, N> {
     }
 }
 
-/// Layers, one after another, and the norm behind the last one.
+/// The layers of a stack and its final norm.
 pub(crate) struct StackWeights<L, N> {
     pub(crate) layers: Vec<LayerWeights<L, N>>,
     pub(crate) last_norm: Option<N>,
@@ -198,8 +198,7 @@ pub(crate) struct StackWeights<L, N> {
 
 impl<L, N> StackWeights<L, N> {
     pub(crate) fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
-        // One after another: each tensor's pages in the file are let go when it is packed, so that weights are in
-        // memory once.
+        // Sequential: each tensor's file pages are released after packing, so that weights are in memory only once.
         let layer = |index| LayerWeights::load(&parts.layer(c.names.layers, index), index, c);
         Ok(Self {
             layers: (0..c.layers.len()).map(layer).collect::<Result<_, _>>()?,

@@ -1,10 +1,10 @@
 //! Model architectures on the packed contract.
 //!
-//! A model takes one flat batch of segments, each a stretch of new tokens and the cached spans before it
-//! ([`PackedSegment`]). Linear layers run over all tokens at once, attention per segment; there is no padding. Prefill,
-//! label suffixes and decoding are the same call. An encoder-decoder takes sources and its decoder's texts in the same
-//! call; an encoder takes whole texts ([`PackedEncoder`]). An architecture is one file that reads its configuration and names
-//! its tensors, and one line in the registry.
+//! A model takes one flat batch of segments, each with new tokens and the cached spans before them ([`PackedSegment`]).
+//! Linear layers run over all tokens at once and attention runs per segment, without padding. Prefill, label suffixes
+//! and decoding use the same call. An encoder-decoder takes sources and decoder texts in one call; an encoder takes
+//! whole texts ([`PackedEncoder`]). Each architecture is one file that reads its configuration and names its tensors,
+//! plus one line in the registry.
 
 mod architecture;
 mod bart;
@@ -78,22 +78,22 @@ pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource
 pub use stack_config::{ExpertChoice, LayerSight};
 pub use text_part::{TextTensors, text_part, text_tensor};
 
-/// How our kernels compute.
+/// How the kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compute {
-    /// How much products may round.
+    /// How much products may be rounded.
     pub arithmetic: Arithmetic,
-    /// The instruction set; the machine must have it. It changes no bit of any result.
+    /// The instruction set, which the machine must support. It does not change results.
     pub isa: Isa,
 }
 
 impl Compute {
-    /// The rows whose arithmetic takes about as long as reading the weights once, as measured with quantised models of
-    /// 0.1 to 1.5 billion weights.
+    /// Number of rows whose arithmetic takes about as long as reading the weights once. Measured with quantised models
+    /// of 0.1 to 1.5 billion parameters.
     fn idle_rows(self) -> usize {
         match (self.arithmetic, self.isa.has_byte_dot()) {
             (Arithmetic::Exact, _) => 14,
-            // Without an instruction for dot products of bytes, a further row takes a quarter of a pass or more.
+            // Without byte dot product instructions, each further row costs a quarter of a pass or more.
             (Arithmetic::Dots, false) => 4,
             (Arithmetic::Dots, true) => 12,
             (Arithmetic::Tiles, _) => 100,
@@ -102,7 +102,7 @@ impl Compute {
 }
 
 impl From<Arithmetic> for Compute {
-    /// On the best instruction set that the machine has.
+    /// Uses the best instruction set of the machine.
     fn from(arithmetic: Arithmetic) -> Self {
         Self { arithmetic, isa: Isa::best() }
     }

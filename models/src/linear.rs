@@ -1,4 +1,4 @@
-//! Weights: packed for products when they are loaded, or read row by row where they lie.
+//! Weight loading: matrices are packed for products, embeddings are read row by row from the file.
 
 use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise};
 use rayon::prelude::*;
@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use crate::row_range::RowRange;
 use crate::{Arithmetic, Compute, RawTensor, SourceError, WeightSource};
 
-/// Those rows, so wide, of a weight matrix `(out_features, in_features)`, packed for products; their pages in the file are
-/// let go.
+/// Loads rows of a weight matrix `(out_features, in_features)` of the given width, packs them for products and releases
+/// their file pages.
 pub(crate) fn load_packed(
     source: &dyn WeightSource,
     name: &str,
@@ -23,12 +23,12 @@ pub(crate) fn load_packed(
         why: error.to_string(),
     };
     let packed = PackedMatrix::pack(matrix(&raw), form).map_err(no_memory)?;
-    // Packing has read the whole tensor once: kept, its pages would hold the weights in memory a second time.
+    // Packing has read the whole tensor. Its file pages would keep the weights in memory a second time.
     raw.bytes.release();
     Ok(packed)
 }
 
-/// A tensor, refused where its shape is another than expected or its rows are no whole number of blocks.
+/// Loads a tensor and checks its shape and that its rows are whole blocks.
 fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
     of_shape(source.tensor(name)?, source, name, shape)
 }
@@ -38,17 +38,17 @@ fn of_shape(raw: RawTensor, source: &dyn WeightSource, name: &str, shape: &[usiz
     let why = if raw.shape != shape {
         format!("expected shape {shape:?}, found {:?}", raw.shape)
     } else if raw.weight_type.row_bytes(width).is_none() {
-        format!("rows of {width} weights are no whole number of {} blocks", raw.weight_type)
+        format!("rows of {width} weights are not a whole number of {} blocks", raw.weight_type)
     } else {
         return Ok(raw);
     };
     Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why })
 }
 
-/// Some rows of a matrix, as a matrix of their own.
+/// Selects rows of a matrix.
 fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usize) -> Result<RawTensor, SourceError> {
     let mut raw = source.tensor(name)?;
-    // Experts' matrices stand in one tensor of three dimensions.
+    // Experts' matrices are stored in one three-dimensional tensor.
     if let [experts, rows, width] = raw.shape[..] {
         raw.shape = vec![experts * rows, width];
     }
@@ -58,7 +58,7 @@ fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usi
     Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })
 }
 
-/// Those elements of a vector as f32.
+/// Selected elements of a vector as f32.
 pub(crate) fn load_elements(source: &dyn WeightSource, name: &str, rows: RowRange) -> Result<Vec<f32>, SourceError> {
     Ok(load_floats(source, name, &[rows.of])?[rows.first..][..rows.len].to_vec())
 }
@@ -74,12 +74,12 @@ fn matrix(raw: &RawTensor) -> Matrix<'_> {
     Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
 }
 
-/// A tensor's elements as f32: the weight of a norm, a bias, or what a device adds; its pages in the file are let go.
+/// A tensor's elements as f32, such as a norm's weight or a bias. Releases its file pages.
 pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
     Ok(floats(&tensor_of_shape(source, name, shape)?))
 }
 
-/// Token embeddings `(vocab_size, hidden_size)`, read where they lie in the file.
+/// Token embeddings `(vocab_size, hidden_size)`, read from the file on demand.
 pub(crate) struct TokenEmbedding {
     raw: RawTensor,
 }
@@ -87,13 +87,13 @@ pub(crate) struct TokenEmbedding {
 impl TokenEmbedding {
     pub(crate) fn load(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<Self, SourceError> {
         let raw = tensor_of_shape(source, name, &shape)?;
-        // Whoever looked at all weights before, for numbers that are none or to pack a tied head, brought all pages
-        // into memory; a text needs a few rows.
+        // An earlier pass over all weights, to check for NaN or to pack a tied head, has brought all pages into memory.
+        // A text needs only a few rows.
         raw.bytes.release();
         Ok(Self { raw })
     }
 
-    /// Writes the tokens' rows to `x`, `(tokens, hidden_size)`. A token outside the vocabulary is an error.
+    /// Writes the rows of the tokens to `x`, `(tokens, hidden_size)`. A token outside the vocabulary is an error.
     pub(crate) fn rows(&self, tokens: &[u32], x: &mut [f32]) -> candle_core::Result<()> {
         let matrix = matrix(&self.raw);
         if let Some(token) = tokens.iter().find(|token| **token as usize >= matrix.out_features()) {
@@ -104,16 +104,16 @@ impl TokenEmbedding {
         Ok(())
     }
 
-    /// Gives the pages of the rows that were read back to the system.
+    /// Releases the memory pages of rows that were read.
     pub(crate) fn release(&self) {
         self.raw.bytes.release();
     }
 }
 
-/// Where the tensors of a part of a model are, and what they are packed for.
+/// Loads the tensors under a name prefix for a [`Compute`].
 pub(crate) struct TensorLoader<'a> {
     pub(crate) source: &'a dyn WeightSource,
-    /// What their names begin with.
+    /// The name prefix.
     prefix: String,
     pub(crate) compute: Compute,
 }
@@ -123,18 +123,17 @@ impl<'a> TensorLoader<'a> {
         Self { source, prefix: prefix.to_owned(), compute }
     }
 
-    /// The part whose names go on with `more`.
+    /// A loader with `more` appended to the prefix.
     pub(crate) fn under(&self, more: &str) -> Self {
         Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
     }
 
-    /// The same part, for products that round nothing but weights.
+    /// The same loader for products that round only the weights.
     pub(crate) fn unrounded(&self) -> Self {
         Self { compute: Compute { arithmetic: Arithmetic::Exact, ..self.compute }, ..self.under("") }
     }
 
-    /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by
-    /// any of `names`.
+    /// A loader with `more` appended to the prefix, unless the checkpoint omits `more`, which is detected by `names`.
     pub(crate) fn under_optional(&self, more: &str, names: &[&str]) -> Self {
         let under = self.under(more);
         if names.iter().any(|name| under.contains(name)) { under } else { self.under("") }
@@ -144,13 +143,13 @@ impl<'a> TensorLoader<'a> {
         format!("{}{name}", self.prefix)
     }
 
-    /// The first of some names that the checkpoint has; where it has none, the first of all.
+    /// The first of `names` that the checkpoint contains, or else the first name.
     pub(crate) fn first_of<'b>(&self, names: &[&'b str]) -> &'b str {
-        // Where none is there, the error that follows names the usual one.
+        // If none exists, the later error reports the usual name.
         names.iter().find(|name| self.contains(name)).or(names.first()).expect("a name at least")
     }
 
-    /// The same of products, whose names go on with `.weight`.
+    /// The same for products, whose names end with `.weight`.
     pub(crate) fn first_linear_of<'b>(&self, names: &[&'b str]) -> &'b str {
         let is_there = |name: &&&str| self.contains(&format!("{name}.weight"));
         names.iter().find(is_there).or(names.first()).expect("a name at least")
@@ -170,7 +169,7 @@ impl<'a> TensorLoader<'a> {
         load_packed(self.source, &self.name(name), RowRange::all(rows), width, self.compute)
     }
 
-    /// Those rows, so wide, of a matrix as they lie in the file.
+    /// Selected rows of a matrix in the file's storage type, with the given width.
     pub(crate) fn raw_matrix(&self, name: &str, rows: RowRange, width: usize) -> Result<RawTensor, SourceError> {
         matrix_rows(self.source, &self.name(name), rows, width)
     }
@@ -198,7 +197,7 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Loads those rows, so wide, of `{name}.weight` and, where asked, of `{name}.bias`.
+    /// Loads rows of `{name}.weight`, of the given width, and of `{name}.bias` if `bias` is true.
     pub(crate) fn load(
         source: &dyn WeightSource,
         name: &str,
@@ -219,18 +218,18 @@ impl Linear {
         self.weight.form()
     }
 
-    /// Its weight, and its bias where it has one.
+    /// The weight, and the bias if there is one.
     pub(crate) fn weights(&self) -> (&PackedMatrix, Option<&[f32]>) {
         (&self.weight, self.bias.as_deref())
     }
 
-    /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
+    /// The product with a call's inputs, written to `y` `(rows, out_features)`.
     pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> MatrixProduct<'a> {
         MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
     }
 }
 
-/// The storage types of a checkpoint by their share of bytes, largest first: `Q4_1, Q8_0, F32`.
+/// The storage types of a checkpoint by share of bytes, largest first: `Q4_1, Q8_0, F32`.
 pub fn weight_types(source: &dyn WeightSource) -> Vec<(WeightType, usize)> {
     let mut bytes: Vec<(WeightType, usize)> = WeightType::ALL.iter().map(|t| (*t, 0)).collect();
     for (weight_type, len) in source.names().iter().filter_map(|name| source.stored(name).ok()) {

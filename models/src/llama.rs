@@ -1,4 +1,4 @@
-//! Llama 1 to 3 (Touvron et al. 2023; Dubey et al. 2024) and what shares its checkpoint layout, such as `SmolLM2`.
+//! Llama 1 to 3 (Touvron et al. 2023; Dubey et al. 2024) and models with its checkpoint layout, such as `SmolLM2`.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::mixtral;
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "llama", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
-/// How GGUF files tell of it.
+/// How GGUF files describe it.
 pub(crate) static GGUF: GgufDialect = GgufDialect {
     name: Some("llama"),
     stacks: |has| if has("blk.0.ffn_gate_inp.weight") { &mixtral::GGUF_STACKS } else { &GGUF_STACKS },

@@ -1,4 +1,4 @@
-//! Ministral: mistral with windows in some of its layers.
+//! Ministral: mistral with windows in some layers.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "ministral", config: ReadConfig::Decoder(config), gguf: None };
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
-    // Nothing is assumed, as of mistral.
+    // No defaults are assumed, as in mistral.
     for field in ["sliding_window", "num_key_value_heads"] {
         if !config.contains_key(field) {
             return Err(ConfigError::Missing(field));

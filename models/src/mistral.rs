@@ -1,4 +1,4 @@
-//! Mistral (Jiang et al. 2023): llama with a sliding window, which holds for cached positions too.
+//! Mistral (Jiang et al. 2023): llama with a sliding window, which also applies to cached positions.
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,8 @@ pub(crate) const ARCHITECTURE: Architecture =
 static GGUF: GgufDialect = gguf(read_llama);
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
-    // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null
-    // says "no window".
+    // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so none is assumed. Null means
+    // no window.
     for field in ["sliding_window", "num_key_value_heads"] {
         if !config.contains_key(field) {
             return Err(ConfigError::Missing(field));

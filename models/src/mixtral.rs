@@ -12,7 +12,7 @@ use crate::stack_config::{ExpertChoice, LayerNames};
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
-/// Files tell of it as of a llama with experts: they are read as llama's, which comes before it in the registry.
+/// GGUF files describe it as a llama with experts. They are read with llama's entry, which comes first in the registry.
 static GGUF: GgufDialect = GgufDialect { name: Some("llama"), stacks: |_| &GGUF_STACKS, ..gguf(read_llama) };
 
 static HUGGINGFACE: LayerNames = LayerNames {
@@ -23,7 +23,7 @@ static HUGGINGFACE: LayerNames = LayerNames {
     ..NAMES
 };
 
-/// The tensors of such a llama.
+/// Tensor names of such a llama.
 pub(crate) static GGUF_STACKS: [StackNames; 1] =
     [StackNames { prefix: MODEL, huggingface: HUGGINGFACE, gguf: GGUF_EXPERTS, more: &[] }];
 
@@ -42,14 +42,14 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     Ok(decoder)
 }
 
-/// How many of so many experts a row goes through.
+/// The number of experts per row.
 pub(crate) fn choice(fields: &mut ConfigFields, count: usize, normalised: bool) -> Result<ExpertChoice, ConfigError> {
     let chosen = fields.required_size("num_experts_per_tok")?;
     if chosen > count {
-        return Err(invalid("num_experts_per_tok", &json!(chosen), &format!("at most the {count} experts there are")));
+        return Err(invalid("num_experts_per_tok", &json!(chosen), &format!("at most the number of experts, {count}")));
     }
     for field in ["output_router_logits", "router_aux_loss_coef"] {
-        // Of training.
+        // Training only.
         fields.take(field);
     }
     Ok(ExpertChoice { count, chosen, normalised })

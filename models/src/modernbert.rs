@@ -1,5 +1,5 @@
-//! `ModernBERT` (Warner et al. 2024): norms before each part of a layer, gated feed-forward layers, rotary positions, and
-//! windows to both sides in most layers.
+//! `ModernBERT` (Warner et al. 2024): pre-norm sublayers, gated feed-forward layers, rotary positions, and
+//! bidirectional windows in most layers.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
@@ -50,8 +50,8 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
         Some(other) => return Err(fields.not_honoured("classifier_pooling", &other)),
     };
     fields.only("position_embedding_type", &[json!("absolute")])?;
-    // How it was trained and how the reference computes, and what published files say besides `norm_eps`, which is the
-    // one that the reference reads.
+    // Settings of training and of the reference implementation, and duplicates of `norm_eps`, which is the field that
+    // the reference reads.
     for field in [
         "cls_token_id", "deterministic_flash_attn", "embedding_dropout", "initializer_cutoff_factor", "layer_norm_eps",
         "mlp_dropout", "reference_compile", "repad_logits_with_grad", "sep_token_id", "sparse_pred_ignore_index",
@@ -79,7 +79,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
         stack,
         ropes,
         head: MaskedHeadConfig {
-            // Heads that tell classes of texts or tokens apart have the same dense product.
+            // Sequence and token classification heads have the same dense product.
             sign: match (decoder_bias, tie_word_embeddings) {
                 (true, _) => "decoder.bias",
                 (false, false) => "decoder.weight",
@@ -105,29 +105,29 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     })
 }
 
-/// The activation that a field names; GELU where it is absent.
+/// Reads an activation; the default is GELU.
 fn usual_gelu(fields: &mut ConfigFields, field: &'static str) -> Result<Activation, ConfigError> {
     fields
         .take(field)
         .map_or(Ok(Activation::GeluErf), |name| activation(&name).ok_or_else(|| fields.not_honoured(field, &name)))
 }
 
-/// The layers and the rotations of global and of local ones.
+/// The layers, and the rotations of global and local layers.
 fn stack(fields: &mut ConfigFields, local_is_global: bool) -> Result<(StackConfig, Vec<Rope>), ConfigError> {
     let activation = usual_gelu(fields, "hidden_activation")?;
     let norm_eps = fields.number("norm_eps", &EPSILONS)?.unwrap_or(1e-5);
     let hidden_size = fields.required_size("hidden_size")?;
     let sizes =
         StackSizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
-    // Rotation takes elements in pairs.
+    // Rotation works on pairs of elements.
     if !(hidden_size / sizes.num_heads).is_multiple_of(2) {
         return Err(invalid("num_attention_heads", &json!(sizes.num_heads), "heads of an even width"));
     }
     let every = fields.size("global_attn_every_n_layers")?.unwrap_or(3);
-    // Half of it to either side, and the token itself.
+    // Half of it to either side, plus the token itself.
     let window = fields.size("local_attention")?.unwrap_or(128) / 2 + 1;
     let global = fields.number("global_rope_theta", &BASES)?.unwrap_or(160_000.0);
-    // Null is the global base; absent is the reference's default.
+    // Null means the global base; a missing field means the reference's default.
     let usual = if local_is_global { global } else { 10_000.0 };
     let local = fields.number("local_rope_theta", &BASES)?.unwrap_or(usual);
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);

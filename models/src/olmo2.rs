@@ -1,5 +1,5 @@
-//! `OLMo` 2 (Walsh et al. 2025): llama with norms of what each part adds, in place of norms of its inputs, and of queries
-//! and keys over all heads.
+//! `OLMo` 2 (Walsh et al. 2025): llama with norms of sublayer outputs instead of inputs, and norms of queries and keys
+//! over all heads.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024): llama with projections in common tensors, of which only a part of each
-//! head may be rotated, by frequencies with factors of their own for texts up to the first training's length.
+//! Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024): llama with fused projections and optional partial rotation.
+//! Frequencies have separate factors for texts up to the original context length.
 
 use serde_json::{Map, Value, json};
 
@@ -85,15 +85,14 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
         decoder.ropes =
             vec![long_rope(&fields, &scaling, decoder.ropes[0].theta, (original, decoder.context_length), pairs)?];
         decoder.rope_freq_factors = in_tensor.then_some(SHORT_FACTORS);
-        // Longer texts have other factors, from their first token on: what is computed of a text would depend on how
-        // long it becomes.
+        // Longer texts use other factors from their first token on, so cached results would depend on the final length.
         decoder.context_length = original;
     }
     fields.finish()?;
     Ok(decoder)
 }
 
-/// Rotation in texts of up to the original length; `pairs` says how many factors are in the configuration.
+/// The rotation for texts up to the original length; `pairs` is the number of factors in the configuration.
 fn long_rope(
     fields: &ConfigFields,
     value: &Value,
@@ -103,7 +102,7 @@ fn long_rope(
 ) -> Result<Rope, ConfigError> {
     let map = value.as_object().ok_or_else(|| invalid("rope_scaling", value, "an object"))?;
     let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str);
-    // Phi-3's first configurations call it su.
+    // Early configurations of Phi-3 call it `su`.
     if !matches!(kind, Some("longrope" | "su")) {
         return Err(fields.not_honoured("rope_scaling", value));
     }

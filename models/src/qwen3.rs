@@ -1,4 +1,4 @@
-//! Qwen3's dense decoders (Yang et al. 2025): qwen2 without its biases, and a norm of each head of queries and of keys.
+//! Qwen3's dense decoders (Yang et al. 2025): qwen2 without biases, with norms of each head of queries and keys.
 
 use serde_json::{Map, Value};
 
@@ -28,10 +28,10 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     Ok(decoder)
 }
 
-/// What mixtures of experts have too.
+/// Reads the fields shared with the mixtures of experts.
 pub(crate) fn decoder(config: &Map<String, Value>, fields: &mut ConfigFields) -> Result<DecoderConfig, ConfigError> {
-    // The reference has numbers of its own where these are absent (heads of 128, 32 key heads), and they follow from no
-    // other field, so nothing is assumed.
+    // The reference has its own defaults (head dimension 128, 32 key heads), which follow from no other field, so none
+    // is assumed.
     for field in ["head_dim", "num_key_value_heads"] {
         if config.get(field).is_none_or(Value::is_null) {
             return Err(ConfigError::Missing(field));
@@ -39,7 +39,7 @@ pub(crate) fn decoder(config: &Map<String, Value>, fields: &mut ConfigFields) ->
     }
     let mut decoder = base_config(fields)?;
     decoder.names = &HEAD_NORMED_NAMES;
-    // One field speaks of all four projections, as in llama. The published models have no biases.
+    // One field for all four projections, as in llama. The published models have no biases.
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
     decoder.qkv_bias = attention_bias;
     decoder.attention_output_bias = attention_bias;

@@ -45,7 +45,7 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
     ] {
         config.insert(field.into(), json!(reader.required(key, MAX_SIZE)?));
     }
-    // No key says otherwise.
+    // GGUF has no key for this.
     config.insert("norm_topk_prob".into(), json!(true));
     Ok(())
 }
@@ -58,7 +58,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let normalised = fields.flag("norm_topk_prob")?.unwrap_or(false);
     decoder.experts = Some(choice(&mut fields, count, normalised)?);
     decoder.intermediate_size = fields.required_size("moe_intermediate_size")?;
-    // All layers are mixtures in the published models.
+    // In the published models every layer is a mixture.
     fields.only("decoder_sparse_step", &[json!(1)])?;
     fields.only("mlp_only_layers", &[json!([])])?;
     fields.finish()?;

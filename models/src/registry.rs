@@ -1,4 +1,4 @@
-//! The registry of architectures, and what reads and loads by it.
+//! The registry of architectures, with functions that read configurations and load models.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ static ARCHITECTURES: [Architecture; 27] = [
     roberta::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,
-    // By candle-transformers.
+    // Run by candle-transformers.
     bridged(&bridge::GEMMA),
     bridged(&bridge::GLM4),
     bridged(&bridge::HELIUM),
@@ -53,34 +53,34 @@ const fn bridged(of: &'static Bridged) -> Architecture {
     Architecture { name: of.name, config: ReadConfig::Bridged(of), gguf: None }
 }
 
-/// An architecture that is run, for people.
+/// A supported architecture, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownArchitecture {
     /// `model_type`.
     pub name: &'static str,
-    /// What GGUF files call it, where some tell of it.
+    /// Its name in GGUF files, if they are supported.
     pub gguf: Option<&'static str>,
-    /// What it is.
+    /// The kind of model.
     pub kind: ArchitectureKind,
-    /// On which devices it runs, CUDA's without their numbers.
+    /// The supported devices; CUDA devices without their numbers.
     pub devices: &'static [&'static str],
 }
 
-/// What an architecture is.
+/// The kind of an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ArchitectureKind {
-    /// A language model that reads from left to right.
+    /// A decoder-only language model.
     Decoder,
-    /// An encoder reads a source, and a decoder writes from left to right.
+    /// An encoder-decoder.
     EncoderDecoder,
-    /// A model that reads a text as a whole.
+    /// An encoder.
     Encoder,
     /// A language model that candle-transformers runs.
     Bridged,
 }
 
-/// All architectures: decoders (those inside models that see images too), then what has an encoder too, then encoders, then those
-/// that candle-transformers runs.
+/// All architectures: decoders (including the text models of vision models), encoder-decoders, encoders, and those that
+/// candle-transformers runs.
 pub fn known_architectures() -> Vec<KnownArchitecture> {
     let known = |one: &Architecture| KnownArchitecture {
         name: one.name,
@@ -92,7 +92,7 @@ pub fn known_architectures() -> Vec<KnownArchitecture> {
             ReadConfig::Bridged(_) => ArchitectureKind::Bridged,
         },
         devices: match one.config {
-            // Our kernels stand first.
+            // The first kind is our CPU kernels.
             ReadConfig::Bridged(_) => &DeviceChoice::KINDS[1..],
             _ => &DeviceChoice::KINDS,
         },
@@ -106,12 +106,12 @@ pub fn known_architectures() -> Vec<KnownArchitecture> {
     all
 }
 
-/// The names in the registry.
+/// The `model_type` of all architectures.
 pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|architecture| architecture.name).collect()
 }
 
-/// The one that GGUF files call so.
+/// The architecture with this GGUF name.
 fn find_gguf(name: &str) -> Option<(&'static Architecture, &'static GgufDialect)> {
     let of = |architecture: &'static Architecture| Some((architecture, architecture.gguf?));
     ARCHITECTURES.iter().filter_map(of).find(|(architecture, gguf)| gguf.name.unwrap_or(architecture.name) == name)
@@ -121,8 +121,8 @@ fn find(name: &str) -> Option<&'static Architecture> {
     ARCHITECTURES.iter().find(|architecture| architecture.name == name)
 }
 
-/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say
-/// stands in fields `probity.*`.
+/// Reads a `config.json`, or its equivalent from [`gguf_config`], by `model_type`. Settings that only GGUF files have
+/// are in fields `probity.*`.
 pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
     let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
@@ -133,7 +133,7 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
                 return Ok(config);
             }
             match &mut config {
-                // What a language model does to its logits is no part of a class head.
+                // A class head ignores a language model's logit settings.
                 ModelConfig::Decoder(config) => {
                     (config.classes, config.logit_scale, config.logit_cap) = (classes, 1.0, None);
                     let padding = map.get("pad_token_id").and_then(Value::as_u64);
@@ -154,19 +154,18 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     }
 }
 
-/// What a GGUF file's metadata says, in the fields of the `config.json` that the same model has on Hugging Face.
+/// Converts GGUF metadata to the fields of the same model's `config.json` on Hugging Face.
 ///
-/// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of
-/// neighbouring pairs (llama and mistral; qwen2 and qwen3 keep halves), and `"probity.rope_freq_factors": true` where
-/// the file holds a tensor `rope_freqs.weight` by which rope frequencies are to be divided. A llama with a sliding
-/// window is a `mistral`. Metadata of the architecture that is neither read here nor neutral (zero, false) is refused;
-/// an unknown kind of rope scaling is kept, so that the architecture refuses it by name.
+/// Additional fields: `"probity.rope_interleaved": true` if the rows of `q_proj` and `k_proj` are ordered for rotation
+/// of neighbouring pairs (llama and mistral; qwen2 and qwen3 keep halves), and `"probity.rope_freq_factors": true` if
+/// the file has a tensor `rope_freqs.weight` of rope frequency divisors. A llama with a sliding window becomes a
+/// `mistral`. Unknown metadata of the architecture is refused unless its value is neutral (zero or false). An unknown
+/// type of rope scaling is kept, so that the architecture refuses it by name.
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
     if let Some(kind) = file.string("general.type")?.filter(|kind| *kind != "model") {
-        let why =
-            format!("`{kind}` is no model by itself; what changes a model is merged into it before it is converted");
+        let why = format!("`{kind}` is not a complete model; merge it into its model before the conversion");
         return Err(GgufError::new("general.type", why));
     }
     match find_gguf(architecture) {
@@ -175,11 +174,11 @@ pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     }
 }
 
-/// Those that GGUF files tell of, in words.
+/// The GGUF names of supported architectures, as a list in words.
 fn gguf_architectures() -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in known_architectures().iter().filter_map(|one| one.gguf) {
-        // Files call a mixture of llamas a llama.
+        // GGUF files call mixtral a llama.
         if !names.contains(&name) {
             names.push(name);
         }
@@ -188,15 +187,14 @@ fn gguf_architectures() -> String {
     format!("{} and {last}", others.join(", "))
 }
 
-/// What a GGUF file of that architecture calls tensors, by those that it `has`; an architecture that is not known is
-/// shown as if it were llama.
+/// The tensor names of a GGUF architecture; `has` tests whether the file contains a tensor. Unknown architectures use
+/// llama's names.
 pub fn gguf_names(architecture: Option<&str>, has: impl Fn(&str) -> bool) -> GgufNames {
     let known: Option<&GgufDialect> = architecture.and_then(find_gguf).map(|(_, gguf)| gguf);
     GgufNames::new(known.unwrap_or(&llama::GGUF), has)
 }
 
-/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is
-/// packed.
+/// Loads a decoder and packs its weights for our kernels. A tensor's file pages are released as soon as it is packed.
 pub fn load_decoder(
     source: &dyn WeightSource,
     config: DecoderConfig,
@@ -205,7 +203,8 @@ pub fn load_decoder(
     Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
 }
 
-/// As [`load_decoder`], for an encoder-decoder. One with a class head reads whole texts, as those of [`load_classifier`] do.
+/// As [`load_decoder`], for an encoder-decoder. With a class head, it reads whole texts like those from
+/// [`load_classifier`].
 pub fn load_encoder_decoder(
     source: &dyn WeightSource,
     config: &EncoderDecoderConfig,
@@ -223,8 +222,8 @@ pub fn load_encoder(
     Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
 }
 
-/// As [`load_decoder`], for an encoder with a class head, which reads whole texts: its vocabulary are
-/// [the classes](EncoderShape::classes). A second part of a text begins behind the first `separator`.
+/// As [`load_decoder`], for an encoder with a class head. It reads whole texts, and its vocabulary is [the
+/// classes](EncoderShape::classes). The first `separator` of a text separates its two parts.
 pub fn load_classifier(
     source: &dyn WeightSource,
     config: &EncoderShape,

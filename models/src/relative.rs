@@ -1,37 +1,38 @@
-//! Relative positions in buckets (Raffel et al. 2020, section 2.1), by the formula of the published models.
+//! Bucketed relative positions (Raffel et al. 2020, section 2.1), with the formula of the published models.
 
 use probity_kernels::RelativeBias;
 
-/// Which distances share a summand.
+/// The mapping from distances to buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RelativeBuckets {
-    /// How many summands a head has.
+    /// The number of biases per head.
     pub(crate) buckets: usize,
-    /// From this distance on all share the last one.
+    /// The distance from which all distances share the last bucket.
     pub(crate) max_distance: usize,
-    /// Whether half of the buckets are for keys behind the query; else these count as the query's own position.
+    /// Whether half of the buckets are for keys after the query. Otherwise such keys have the bucket of distance 0.
     pub(crate) bidirectional: bool,
 }
 
 impl RelativeBuckets {
-    /// The bucket of a key position minus a query position. Half of the distances of a side have buckets of their own,
-    /// the others share them by their logarithm, computed in f32 as the reference does.
+    /// The bucket of a key position minus a query position. In each direction, half of the buckets hold one distance
+    /// each; the others are logarithmic. The logarithm is computed in f32, as in the reference.
     pub(crate) fn bucket(&self, distance: isize) -> usize {
         let side = if self.bidirectional { self.buckets / 2 } else { self.buckets };
         let first = if self.bidirectional && distance > 0 { side } else { 0 };
-        // In a decoder nothing behind the query is seen, and nothing is spent on it.
+        // A decoder never attends to keys after the query, so no bucket is reserved for them.
         let distance = if self.bidirectional { distance.unsigned_abs() } else { distance.min(0).unsigned_abs() };
         let exact = side / 2;
         if distance < exact {
             return first + distance;
         }
-        // libm's in Rust, not the system's: at a bucket's edge the last bit decides, and machines may differ in it.
+        // `libm` in Rust, not the system's: at a bucket's edge the last bit decides, and it may differ between
+        // machines.
         let log = |x: f64| libm::log(x) as f32;
         let along = log(f64::from(distance as f32 / exact as f32)) / log(self.max_distance as f64 / exact as f64);
         first + (exact + (along * (side - exact) as f32) as usize).min(side - 1)
     }
 
-    /// The bias of a stack from its table `(buckets, heads)`.
+    /// The bias of a stack, from its table `(buckets, heads)`.
     pub(crate) fn bias(&self, table: &[f32], heads: usize) -> RelativeBias {
         RelativeBias::new(heads, self.max_distance, |head, distance| table[self.bucket(distance) * heads + head])
     }
@@ -45,7 +46,7 @@ mod tests {
     fn buckets_are_those_of_the_published_formula() {
         let encoder = RelativeBuckets { buckets: 32, max_distance: 128, bidirectional: true };
         let decoder = RelativeBuckets { bidirectional: false, ..encoder };
-        // Bounds of the shared buckets, worked out by hand: 8 · 16^(k/8) on either side, 16 · 8^(k/16) in the decoder.
+        // Bounds of the shared buckets, computed by hand: 8 · 16^(k/8) in each direction, 16 · 8^(k/16) in the decoder.
         let near = [
             (0, 0),
             (-7, 7),

@@ -1,4 +1,5 @@
-//! `RoBERTa` (Liu et al. 2019): BERT whose positions begin behind that of padding, and whose head has names of its own.
+//! `RoBERTa` (Liu et al. 2019): BERT with positions that start after the padding id, and other tensor names in the
+//! head.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value};
@@ -14,8 +15,7 @@ pub(crate) const ARCHITECTURE: Architecture =
 
 fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     let mut fields = ConfigFields::new("roberta", config);
-    // Positions are counted from padding's id on, so the first row that a text has is the one behind it. 1 is the
-    // reference's default.
+    // Positions are counted from the padding id, so a text's first row is the next one. 1 is the reference's default.
     let padding = config.get("pad_token_id").map_or(Ok(1), |id| token("pad_token_id", Some(id)))?;
     let mut encoder = base_config(&mut fields, padding as usize + 1)?;
     encoder.prefix = "roberta.";
@@ -24,7 +24,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
         dense: "lm_head.dense",
         dense_bias: true,
         norm: "lm_head.layer_norm",
-        // The reference's head has this function, whatever `hidden_act` says of the layers.
+        // The reference's head always uses this function, independent of `hidden_act`.
         activation: Activation::GeluErf,
         output: "lm_head.decoder",
         bias: &["lm_head.bias", "lm_head.decoder.bias"],

@@ -1,4 +1,4 @@
-//! Rotary position embeddings: the frequencies that a configuration asks for.
+//! Rotary position embeddings: frequencies from the configuration.
 
 use std::ops::RangeInclusive;
 
@@ -6,26 +6,26 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 
-/// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
-/// them alike.
+/// Valid bases. Models use 1e4 to 1e8. Below 1 the order of frequencies would be reversed, and at 1e-300 all of them
+/// would be equal.
 pub(crate) const BASES: RangeInclusive<f64> = 1.0..=1e12;
-/// The base where a configuration names none. The reference (transformers 4 and 5) has it for llama, mistral, qwen2 and
-/// qwen3 alike, though published qwen models name another.
+/// The default base. The reference (transformers 4 and 5) uses it for llama, mistral, qwen2 and qwen3, though published
+/// qwen models set another.
 const DEFAULT_BASE: f64 = 10_000.0;
-/// Divisors of frequencies and positions of a first training.
+/// Valid scaling factors and original context lengths.
 pub(crate) const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
-/// How frequencies differ from `theta^(−2i / head_dim)`.
+/// Scaling of the frequencies `theta^(−2i / head_dim)`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All positions divided by a factor.
+    /// All positions are divided by a factor.
     Linear {
         /// The divisor.
         factor: f64,
     },
-    /// Llama 3: long wavelengths divided by the factor, short ones kept, a ramp in between.
+    /// Llama 3: long wavelengths are divided by the factor, short ones kept, with a ramp in between.
     Llama3 {
         /// The divisor of long wavelengths.
         factor: f64,
@@ -33,24 +33,24 @@ pub enum RopeScaling {
         low_freq_factor: f64,
         /// Wavelengths below `original / high` are short.
         high_freq_factor: f64,
-        /// Context length of the first training.
+        /// Context length of the original training.
         original_max_position: f64,
     },
-    /// `YaRN` (Peng et al. 2023): frequencies that turn less than `slow` times in the first training's length are divided by the
-    /// factor, those that turn more than `fast` times are kept, with a ramp over what is between.
+    /// `YaRN` (Peng et al. 2023): frequencies with fewer than `slow` turns in the original context length are divided
+    /// by the factor, those with more than `fast` turns are kept, with a ramp in between.
     Yarn {
         /// The divisor of low frequencies.
         factor: f64,
-        /// Context length of the first training.
+        /// Context length of the original training.
         original_max_position: f64,
-        /// Turns from which on frequencies are kept.
+        /// Number of turns above which frequencies are kept.
         fast: f64,
-        /// Turns up to which they are divided.
+        /// Number of turns below which they are divided.
         slow: f64,
-        /// Whether the ramp begins and ends at whole pairs.
+        /// Whether the ends of the ramp are rounded to whole pairs.
         whole: bool,
     },
-    /// Each frequency divided by a factor of its own.
+    /// Each frequency is divided by its own factor.
     Each(Vec<f64>),
 }
 
@@ -59,18 +59,18 @@ pub enum RopeScaling {
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
-    /// What is done to them.
+    /// The scaling of the frequencies.
     pub scaling: RopeScaling,
     /// Factor of cosines and sines.
     pub scale: f32,
 }
 
 impl Rope {
-    /// From `rope_theta` and `rope_scaling`, or from `rope_parameters` as newer configurations have it.
+    /// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of newer configurations.
     pub(crate) fn from_fields(fields: &mut ConfigFields, max_position: usize) -> Result<Self, ConfigError> {
         let theta = fields.number("rope_theta", &BASES)?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
-            // One of the two is in force, and which one is a question of the version that reads them.
+            // Which field takes precedence depends on the version of transformers.
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),
@@ -85,23 +85,23 @@ impl Rope {
             number(key, &FACTORS)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a number"))
         };
         let (outside, inside) = (theta, number("rope_theta", &BASES)?);
-        // Again, which one is in force is a question of the version.
+        // The precedence depends on the version here, too.
         if let (Some(outside), Some(inside)) = (outside, inside)
             && outside != inside
         {
             return Err(invalid(
                 &format!("{name}.rope_theta"),
                 &json!(inside),
-                &format!("{outside}, which `rope_theta` outside of it says"),
+                &format!("{outside}, the value of the outer `rope_theta`"),
             ));
         }
         let theta = inside.or(outside).unwrap_or(DEFAULT_BASE);
         let [kind, old] = ["rope_type", "type"].map(|key| map.get(key).and_then(Value::as_str));
-        // And once more: versions differ in which of the two names they read.
+        // Versions also differ in which of the two names they read.
         if let (Some(kind), Some(other)) = (kind, old)
             && kind != other
         {
-            let expected = format!("{kind}, which `rope_type` beside it says");
+            let expected = format!("{kind}, the value of `rope_type`");
             return Err(invalid(&format!("{name}.type"), &json!(other), &expected));
         }
         let kind = kind.or(old).unwrap_or("default");
@@ -110,7 +110,7 @@ impl Rope {
             "linear" => (RopeScaling::Linear { factor: required("factor")? }, &["factor"]),
             "llama3" => {
                 let (low_freq_factor, high_freq_factor) = (required("low_freq_factor")?, required("high_freq_factor")?);
-                // The ramp between them is divided by their difference.
+                // The ramp is divided by the difference of these factors.
                 if high_freq_factor <= low_freq_factor {
                     let value = Value::from(high_freq_factor);
                     return Err(invalid(
@@ -161,14 +161,14 @@ impl Rope {
         Self { theta, scaling: RopeScaling::None, scale: 1.0 }
     }
 
-    /// `rotary_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
+    /// The `rotary_dim / 2` frequencies, computed in f32 from an f32 base, as in the reference.
     pub fn frequencies(&self, rotary_dim: usize) -> Vec<f32> {
         (0..rotary_dim / 2)
             .map(|i| self.scaled(i, rotary_dim, libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
             .collect()
     }
 
-    /// Of the inverse of an unscaled frequency.
+    /// Scales the inverse of an unscaled frequency.
     fn scaled(&self, index: usize, rotary_dim: usize, inverse: f32) -> f32 {
         let frequency = 1.0 / inverse;
         match self.scaling {
@@ -176,7 +176,7 @@ impl Rope {
             RopeScaling::Linear { factor } => frequency / factor as f32,
             RopeScaling::Each(ref factors) => 1.0 / (factors[index] as f32 * inverse),
             RopeScaling::Yarn { factor, original_max_position, fast, slow, whole } => {
-                // The pair that turns so often in the original length.
+                // The pair with that many turns in the original context length.
                 let pair = |turns: f64| {
                     let pair =
                         rotary_dim as f64 * libm::log(original_max_position / (turns * 2.0 * std::f64::consts::PI));

@@ -1,11 +1,11 @@
-//! Parts of tensors that hold several products.
+//! Row ranges of tensors that hold several products.
 
-/// Rows of a tensor.
+/// A range of rows of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowRange {
     pub(crate) first: usize,
     pub(crate) len: usize,
-    /// How many rows the tensor has.
+    /// Total number of rows of the tensor.
     pub(crate) of: usize,
 }
 
@@ -14,8 +14,8 @@ impl RowRange {
         Self { first: 0, len, of: len }
     }
 
-    /// The rows of each of several products: of tensors of their own, or one behind the other where all of them have one
-    /// name.
+    /// The rows of several products: all rows of separate tensors, or consecutive ranges of one tensor if all names are
+    /// equal.
     pub(crate) fn of_products<const N: usize>(names: [&str; N], lens: [usize; N]) -> [Self; N] {
         let is_fused = N > 1 && names.iter().all(|name| *name == names[0]);
         let of = lens.iter().sum();

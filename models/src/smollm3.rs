@@ -1,4 +1,4 @@
-//! `SmolLM3` (Bakouch et al. 2025): llama with layers, each fourth as a rule, that tell no positions by rotation.
+//! `SmolLM3` (Bakouch et al. 2025): llama without rotation in some layers, usually every fourth.
 
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     switched_off_window(&mut fields)?;
     let interval = fields.size("no_rope_layer_interval")?.unwrap_or(4);
     match fields.take("no_rope_layers") {
-        // In spite of its name it has 1 for layers that rotate.
+        // Despite its name, 1 means that the layer rotates.
         Some(value) => {
             let said = value.as_array().filter(|said| said.len() == decoder.layers.len());
             let said = said.ok_or_else(|| invalid("no_rope_layers", &value, "a 0 or 1 for each layer"))?;

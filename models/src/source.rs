@@ -1,16 +1,16 @@
-//! Where a model's tensors come from: the one view of safetensors and GGUF files that architectures load from.
+//! Tensor sources: the common interface to safetensors and GGUF files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use probity_kernels::WeightType;
 
-/// What tensors lie in: a mapped file, or memory of a test.
+/// The memory that holds tensors: a mapped file, or a buffer in tests.
 pub trait TensorMemory: Send + Sync {
-    /// All of it.
+    /// All bytes.
     fn bytes(&self) -> &[u8];
 
-    /// A hint that these bytes will hardly be read again; they stay readable.
+    /// Hints that this range is unlikely to be read again. It stays readable.
     fn release(&self, _: std::ops::Range<usize>) {}
 }
 
@@ -20,7 +20,7 @@ impl TensorMemory for Vec<u8> {
     }
 }
 
-/// Bytes of one tensor, shared with the file they are mapped from.
+/// The bytes of one tensor, sharing the memory of its file.
 #[derive(Clone)]
 pub struct TensorBytes {
     owner: Arc<dyn TensorMemory>,
@@ -28,20 +28,20 @@ pub struct TensorBytes {
 }
 
 impl TensorBytes {
-    /// A checked view into `owner`; `None` where the range does not lie inside.
+    /// A view into `owner`, or `None` if the range is out of bounds.
     pub fn slice(owner: Arc<dyn TensorMemory>, range: std::ops::Range<usize>) -> Option<Self> {
-        // Looked at once, here: reading indexes without asking again.
+        // Checked once, so that reads can index directly.
         owner.bytes().get(range.clone())?;
         Some(Self { owner, range })
     }
 
-    /// Some of them.
+    /// A subrange.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Self {
         assert!(range.end <= self.range.len(), "a part lies inside");
         Self { owner: self.owner.clone(), range: self.range.start + range.start..self.range.start + range.end }
     }
 
-    /// A hint that the tensor will hardly be read again: its memory may go back to the system.
+    /// Hints that the tensor is unlikely to be read again, so that its memory can be released.
     pub fn release(&self) {
         self.owner.release(self.range.clone());
     }
@@ -55,61 +55,61 @@ impl std::ops::Deref for TensorBytes {
     }
 }
 
-/// A tensor as it lies in its file: row-major, the last dimension contiguous.
+/// A tensor in its file's layout: row-major, the last dimension contiguous.
 #[derive(Clone)]
 pub struct RawTensor {
     /// Outermost dimension first: a linear layer is `(out_features, in_features)`.
     pub shape: Vec<usize>,
-    /// How the elements are stored.
+    /// The element type.
     pub weight_type: WeightType,
-    /// Exactly as many bytes as shape and type need.
+    /// The data, with exactly the size that shape and type require.
     pub bytes: TensorBytes,
 }
 
-/// Why a tensor could not be had.
+/// Why a tensor cannot be read.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum SourceError {
-    /// The files hold no tensor of that name.
+    /// The tensor does not exist.
     #[error(
         "tensor `{name}` not found in {}\n  the files hold {held} tensors{}",
         path.display(), hint(nearest.as_deref())
     )]
     #[diagnostic(help(
-        "the checkpoint is incomplete, or its configuration names another architecture or number of layers"
+        "download the checkpoint again, or correct the architecture or number of layers in its configuration"
     ))]
     Missing {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The file or folder.
         path: PathBuf,
-        /// How many tensors there are.
+        /// The number of tensors in the files.
         held: usize,
-        /// The name most like it, where one is near.
+        /// The most similar name, if there is one.
         nearest: Option<String>,
     },
-    /// The system gives no memory for it.
-    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}", bytes >> 20)]
-    #[diagnostic(help("free some memory, or take a smaller or more quantised model"))]
+    /// Memory allocation failed.
+    #[error("not enough memory for tensor `{name}`, which needs {} MiB: {why}", bytes >> 20)]
+    #[diagnostic(help("free some memory, or use a smaller or more quantised model"))]
     NoMemory {
         /// The tensor.
         name: String,
-        /// Its bytes in the file.
+        /// Its size in the file.
         bytes: usize,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
-    /// The tensor is there but not as described.
+    /// The tensor is not as described.
     #[error("tensor `{name}` in {}: {why}", path.display())]
-    #[diagnostic(help("weights and configuration do not belong together; download both again"))]
+    #[diagnostic(help("download weights and configuration again; they do not match"))]
     Invalid {
         /// The tensor.
         name: String,
         /// Its file.
         path: PathBuf,
-        /// Expected and found.
+        /// The expected and the actual property.
         why: String,
     },
-    /// The tensor's numbers are written in a type that is not read.
+    /// The element type is not supported.
     #[error("tensor `{name}` in {}: its type {found} is not supported{}", path.display(), supported_in_full(*supported))]
     #[diagnostic(help("{hint}"))]
     Unsupported {
@@ -119,37 +119,37 @@ pub enum SourceError {
         path: PathBuf,
         /// Its type.
         found: String,
-        /// The types that are read from such a file, where the message names them.
+        /// The supported types, if the message lists them.
         supported: Option<&'static str>,
-        /// What to do.
+        /// A suggested fix.
         hint: &'static str,
     },
 }
 
 fn supported_in_full(supported: Option<&str>) -> String {
-    supported.map(|types| format!("; {types} are")).unwrap_or_default()
+    supported.map(|types| format!("; supported are {types}")).unwrap_or_default()
 }
 
 fn hint(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; the nearest name is `{name}`")).unwrap_or_default()
+    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-/// A checkpoint's tensors, by the names that Hugging Face checkpoints use (`model.layers.0.self_attn.q_proj.weight`).
+/// The tensors of a checkpoint, with Hugging Face names (`model.layers.0.self_attn.q_proj.weight`).
 pub trait WeightSource {
-    /// The tensor of that name.
+    /// Returns the tensor with this name.
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError>;
 
-    /// The type and bytes of that tensor, without more work than that takes.
+    /// The type and size in bytes of a tensor, at the lowest cost.
     fn stored(&self, name: &str) -> Result<(WeightType, usize), SourceError> {
         self.tensor(name).map(|tensor| (tensor.weight_type, tensor.bytes.len()))
     }
 
-    /// Whether there is one.
+    /// Whether the tensor exists.
     fn contains(&self, name: &str) -> bool;
 
-    /// All names, sorted, in Hugging Face terms.
+    /// All Hugging Face names, sorted.
     fn names(&self) -> Vec<String>;
 
-    /// The file or folder, for messages.
+    /// The file or folder, for error messages.
     fn path(&self) -> PathBuf;
 }

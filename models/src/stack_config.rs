@@ -1,4 +1,4 @@
-//! Everything that distinguishes one stack of transformer layers from another.
+//! The configuration of a stack of transformer layers.
 
 use probity_kernels::{Activation, AttentionShape};
 use serde_json::json;
@@ -14,53 +14,54 @@ use crate::relative::RelativeBuckets;
 pub(crate) struct StackConfig {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
-    /// Where feed-forward layers are mixtures.
+    /// The mixture of experts in feed-forward layers, if any.
     pub(crate) experts: Option<ExpertChoice>,
-    /// One for each layer.
+    /// Window and rotation of each layer.
     pub(crate) layers: Vec<LayerSight>,
     pub(crate) num_heads: usize,
     pub(crate) num_kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Factor of the scores.
+    /// Factor of attention scores.
     pub(crate) score_scale: f32,
-    /// Scores `s` count as `cap · tanh(s / cap)`.
+    /// Soft cap of scores: `s` becomes `cap · tanh(s / cap)`.
     pub(crate) score_cap: Option<f32>,
-    /// Whether a row sees what comes after it too: an encoder's do.
+    /// Whether attention is bidirectional, as in encoders.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
-    /// Where scores depend on products with distances too.
+    /// Relative position terms of the scores, if any.
     pub(crate) disentangled: Option<Disentangled>,
     pub(crate) norm: NormKind,
     pub(crate) norm_eps: f64,
-    /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
+    /// Whether norms precede the sublayers (pre-norm) rather than follow the residual sums (post-norm).
     pub(crate) norm_first: bool,
-    /// Whether the first layer's attention has a norm of its inputs too; embeddings may be normed already.
+    /// Whether the first layer's attention has an input norm; some models normalise the embeddings instead.
     pub(crate) first_input_norm: bool,
-    /// Factor of what each part of a layer adds to the residual stream.
+    /// Factor of each sublayer's output before it is added to the residual stream.
     pub(crate) branch_scale: f32,
     pub(crate) activation: Activation,
     pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
 }
 
-/// A mixture of experts (Shazeer et al. 2017): of each row's feed-forward layers, which are as wide inside as
-/// `intermediate_size` says, the likeliest are taken.
+/// A mixture of experts (Shazeer et al. 2017): each row uses the most likely of several feed-forward layers of width
+/// `intermediate_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertChoice {
-    /// How many there are.
+    /// Number of experts.
     pub count: usize,
-    /// How many of them a row goes through.
+    /// Number of experts per row.
     pub chosen: usize,
-    /// Whether the probabilities of those are made to sum to one.
+    /// Whether the chosen experts' probabilities are normalised to sum to one.
     pub normalised: bool,
 }
 
-/// What a layer's rows see of the positions around them.
+/// Window and rotation of a layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LayerSight {
-    /// So many, their own included, and where rows see what comes after them too as many to that side; all where absent.
+    /// Number of visible positions, including the row's own. In bidirectional attention it applies in each direction.
+    /// `None` means all.
     pub window: Option<usize>,
-    /// Which of the model's rotations tells them where these are; absent where none does.
+    /// Index of the model's rotation that encodes positions; `None` without rotation.
     pub rotation: Option<usize>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn usual_scale(head_dim: usize) -> f32 {
     1.0 / (head_dim as f32).sqrt()
 }
 
-/// The sizes of a stack whose heads share its width.
+/// The sizes of a stack whose heads divide its width.
 #[derive(Clone, Copy)]
 pub(crate) struct StackSizes {
     pub(crate) hidden_size: usize,
@@ -79,7 +80,7 @@ pub(crate) struct StackSizes {
 }
 
 impl StackSizes {
-    /// Reads the fields of these names: layers, heads, and what feed-forward layers have inside.
+    /// Reads the fields with these names: layers, heads, and the width of feed-forward layers.
     pub(crate) fn read(
         fields: &mut ConfigFields,
         hidden_size: usize,
@@ -107,33 +108,33 @@ impl LayerBiases {
     pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false };
 }
 
-/// What a checkpoint calls a layer's tensors.
+/// The names of a layer's tensors in a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LayerNames {
-    /// Where layers are, each under its number.
+    /// Prefix of the layer number.
     pub(crate) layers: &'static str,
     pub(crate) attention: AttentionNames,
-    /// The norms of queries and of keys, in attention to the own text.
+    /// Norms of queries and keys in self-attention.
     pub(crate) head_norms: Option<HeadNorms>,
-    /// Attention to another text.
+    /// Cross-attention.
     pub(crate) cross: Option<AttentionNames>,
-    /// What tells a row's experts.
+    /// The router of a mixture of experts.
     pub(crate) router: Option<&'static str>,
-    /// The product that is activated, the one that it gates, and the second one; of experts what stands behind the last dot
-    /// is behind each one's number, or all are one behind the other in a tensor of that name.
+    /// The activated product, the product that it gates, and the output product. Experts are either separate tensors,
+    /// with the expert's number before the last component of the name, or concatenated in one tensor.
     pub(crate) gate: &'static str,
     pub(crate) up: Option<&'static str>,
     pub(crate) down: &'static str,
     pub(crate) feed_forward_norms: NormNames,
-    /// Of the whole stack: the norm behind the last layer, and the table of the relative positions.
+    /// Names for the whole stack: the final norm, and the table of relative positions.
     pub(crate) last_norm: Option<&'static str>,
     pub(crate) relative: Option<&'static str>,
 }
 
 impl LayerNames {
-    /// All names inside a layer, in one order whatever they are.
+    /// All names inside a layer, in a fixed order.
     pub(crate) fn in_layer(&self) -> impl Iterator<Item = &'static str> {
-        // GGUF names are paired with these by their place, so both lists come from here.
+        // GGUF names are matched with Hugging Face names by index, so both lists are made here.
         let attentions = [Some(self.attention), self.cross].into_iter().flatten();
         let feed_forward = [Some(self.gate), self.up, Some(self.down)].into_iter().flatten();
         attentions
@@ -152,20 +153,20 @@ pub(crate) struct AttentionNames {
     pub(crate) norms: NormNames,
 }
 
-/// The norms of queries and of keys.
+/// Norms of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeadNorms {
     pub(crate) names: [&'static str; 2],
-    /// Whether all heads are one row to them, rather than each head.
+    /// Whether the norm covers all heads together rather than each head.
     pub(crate) of_all_heads: bool,
 }
 
-/// The norms of a part of a layer.
+/// The norms of a sublayer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NormNames {
-    /// Of its inputs, or of the sum behind it: [`StackConfig::norm_first`] says which.
+    /// Norm of the input or of the sum after it; see [`StackConfig::norm_first`].
     pub(crate) stream: Option<&'static str>,
-    /// Of what it adds to that sum.
+    /// Norm of the output before it is added.
     pub(crate) branch: Option<&'static str>,
 }
 
@@ -184,8 +185,7 @@ impl NormNames {
 }
 
 impl StackConfig {
-    /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases
-    /// everywhere.
+    /// A stack as in BERT and BART: bidirectional attention, post-norm layer norms, biases everywhere.
     pub(crate) fn post_norm(
         sizes: StackSizes,
         activation: Activation,
@@ -218,7 +218,7 @@ impl StackConfig {
         }
     }
 
-    /// The shape of attention in layers that see all; others differ in the window alone.
+    /// The attention shape of layers without a window; other layers differ only in the window.
     pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
         AttentionShape {
             heads: self.num_heads,

@@ -1,5 +1,5 @@
-//! T5 (Raffel et al. 2020), its version 1.1 (Shazeer 2020) and Flan-T5 (Chung et al. 2022): relative positions, norms
-//! without means, scores without a factor.
+//! T5 (Raffel et al. 2020), version 1.1 (Shazeer 2020) and Flan-T5 (Chung et al. 2022): relative positions, RMS norms,
+//! unscaled scores.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
@@ -13,15 +13,15 @@ use crate::gguf::{GgufDialect, LAYER, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
 use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig};
 
-/// A summand is kept for each distance and head; published models have 128 distances. A fuzzer asked for 168 million,
-/// which are 2 GB.
+/// Bounds the table of one bias per distance and head. Published models have 128 distances; a fuzzer requested 168
+/// million (2 GB).
 const MAX_DISTANCE: usize = 1 << 16;
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "t5", config: ReadConfig::EncoderDecoder(config), gguf: Some(&GGUF) };
 
-/// T5 and Flan-T5, told apart by their feed-forward layers. Positions are relative: the length that it was trained with
-/// limits nothing.
+/// T5 and Flan-T5, which differ in their feed-forward layers. Positions are relative, so the training length is not a
+/// limit.
 static GGUF: GgufDialect = GgufDialect {
     name: None,
     names: &[("shared", "token_embd"), ("lm_head", "output")],
@@ -34,8 +34,7 @@ static GGUF: GgufDialect = GgufDialect {
         ("attention.head_count", "num_heads", MAX_SIZE),
         ("attention.relative_buckets_count", "relative_attention_num_buckets", MAX_SIZE),
     ],
-    // Numbers of key heads and lengths of values are not read: others than those above give tensors of other shapes,
-    // which loading refuses.
+    // Key head counts and value lengths are not read: other values imply other tensor shapes, which loading refuses.
     known: &[
         "attention.head_count_kv", "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon",
         "attention.value_length", "context_length", "decoder_block_count", "decoder_start_token_id",
@@ -44,20 +43,20 @@ static GGUF: GgufDialect = GgufDialect {
     more: |reader, config| {
         let layers =
             reader.integer("decoder_block_count", MAX_LAYERS)?.map_or(config["num_layers"].clone(), Value::from);
-        // llama.cpp's converter writes the same number under both names.
+        // llama.cpp's converter writes the same number to both keys.
         let [plain, rms] = ["attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"];
         let (of_plain, of_rms) = (reader.float(plain)?, reader.float(rms)?);
         if let (Some(one), Some(other)) = (of_plain, of_rms)
             && one != other
         {
-            return Err(reader.error(plain, format!("{one}, and {rms} is {other}")));
+            return Err(reader.error(plain, format!("it is {one}, but {rms} is {other}")));
         }
         let norm_eps = of_rms.or(of_plain).unwrap_or(1e-6);
         config.insert("num_decoder_layers".into(), layers);
         config.insert("layer_norm_epsilon".into(), json!(norm_eps));
-        // The activation stands nowhere in a file. Gated models are version 1.1 and Flan-T5, the others the first T5.
+        // GGUF has no key for the activation. Gated models are version 1.1 and Flan-T5, the others the original T5.
         config.insert("feed_forward_proj".into(), json!(if reader.has(GGUF_GATE) { "gated-gelu" } else { "relu" }));
-        // No key says so: converters leave the head out where it is the embedding.
+        // No key for this: converters omit the head if it is tied.
         config.insert("tie_word_embeddings".into(), json!(!reader.has("output.weight")));
         let padding = reader.file.token_id("tokenizer.ggml.padding_token_id")?;
         let ids = [("decoder_start_token_id", reader.token_id("decoder_start_token_id")?), ("pad_token_id", padding)];
@@ -68,8 +67,8 @@ static GGUF: GgufDialect = GgufDialect {
 
 fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("t5", config);
-    // Where nothing else is said, T5's decoder begins with padding. That id is not taken from `fields`, which leave it
-    // out as irrelevant.
+    // By default, T5's decoder begins with padding. The id is read from `config`, because `fields` drops it as
+    // irrelevant.
     let start = fields.take("decoder_start_token_id").or_else(|| config.get("pad_token_id").cloned());
     let decoder_start = token("decoder_start_token_id", start.as_ref())?;
     let (activation, gated) = feed_forward(&mut fields)?;
@@ -84,7 +83,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         num_heads,
         num_kv_heads: num_heads,
         head_dim: fields.required_size("d_kv")?,
-        // Queries were initialised so that their scores need no factor.
+        // T5 initialises queries such that scores need no factor.
         score_scale: 1.0,
         score_cap: None,
         bidirectional: true,
@@ -102,8 +101,8 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let decoder = StackConfig {
         layers: vec![LayerSight::default(); fields.layers("num_decoder_layers")?.unwrap_or(num_layers)],
         bidirectional: false,
-        // The decoder spends all buckets on what came before. With the encoder's formula in its place (candle has that)
-        // logits were .4 to 1.7 off from position 9 on.
+        // The decoder uses all buckets for earlier positions. With the encoder's formula, as in candle, logits were 0.4
+        // to 1.7 off from position 9 on.
         relative: encoder.relative.map(|buckets| RelativeBuckets { bidirectional: false, ..buckets }),
         names: &NAMES[1][usize::from(gated)],
         ..encoder.clone()
@@ -113,7 +112,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     fields.only("is_encoder_decoder", &[json!(true)])?;
     fields.only("tie_encoder_decoder", &[json!(false)])?;
     fields.only("is_decoder", &[json!(false)])?;
-    // How long the training texts were; positions are relative.
+    // The training length; positions are relative.
     fields.take("n_positions");
     fields.finish()?;
     let embeddings = EmbeddingsConfig {
@@ -131,15 +130,15 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         context_length: None,
         decoder_start,
         tie_word_embeddings,
-        // Models with a class head have it.
+        // Used by models with a class head.
         prefix: "transformer.",
         encoder: (embeddings.clone(), encoder),
         decoder: (embeddings, decoder),
-        // The embedding is wide; the untied head of later versions is not.
+        // Tied embeddings have a large scale; the untied head of later versions does not.
         hidden_scale: if tie_word_embeddings { (hidden_size as f64).powf(-0.5) as f32 } else { 1.0 },
         head_bias: None,
         classes: None,
-        // Checkpoints of old have a table that no layer looks into.
+        // Older checkpoints contain a table that no layer uses.
         spare: &["embed_tokens.weight", "layer.1.EncDecAttention.relative_attention_bias.weight"],
     })
 }
@@ -147,12 +146,12 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
 fn relative(fields: &mut ConfigFields) -> Result<RelativeBuckets, ConfigError> {
     let buckets = fields.size("relative_attention_num_buckets")?.unwrap_or(32);
     let max_distance = fields.size("relative_attention_max_distance")?.unwrap_or(128);
-    // Halved for the two sides, and halved again for the distances that share no bucket.
+    // Half for each direction, and half of those for exact distances.
     if buckets < 4 || !buckets.is_multiple_of(4) {
         return Err(invalid("relative_attention_num_buckets", &json!(buckets), "a multiple of 4"));
     }
-    // The logarithm of `max_distance` over the distances with buckets of their own is divided by: it must be above 0,
-    // also in the decoder, where half of all buckets are of these.
+    // The bucket formula divides by the logarithm of `max_distance` over the number of exact buckets, which must be
+    // positive. In the decoder, half of all buckets are exact.
     if max_distance <= buckets / 2 || max_distance > MAX_DISTANCE {
         let expected = format!("more than half of the buckets, and at most {MAX_DISTANCE}");
         return Err(invalid("relative_attention_max_distance", &json!(max_distance), &expected));
@@ -160,15 +159,15 @@ fn relative(fields: &mut ConfigFields) -> Result<RelativeBuckets, ConfigError> {
     Ok(RelativeBuckets { buckets, max_distance, bidirectional: true })
 }
 
-/// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files say the same in two more
+/// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files repeat both in two more
 /// fields.
 fn feed_forward(fields: &mut ConfigFields) -> Result<(Activation, bool), ConfigError> {
     let name = fields.take("feed_forward_proj").unwrap_or_else(|| json!("relu"));
     let said = name.as_str().unwrap_or_default();
     let (gated, function) = said.strip_prefix("gated-").map_or((false, said), |function| (true, function));
-    // The published gated models were trained with the approximation.
+    // The published gated models were trained with the tanh approximation.
     let function = if said == "gated-gelu" { "gelu_new" } else { function };
-    // Where both are said, the newer field counts, as in the reference.
+    // If both are present, the newer field takes precedence, as in the reference.
     let gated = fields.flag("is_gated_act")?.unwrap_or(gated);
     let (field, function) = match fields.take("dense_act_fn") {
         Some(function) => ("dense_act_fn", function),
@@ -177,11 +176,11 @@ fn feed_forward(fields: &mut ConfigFields) -> Result<(Activation, bool), ConfigE
     activation(&function).map(|activation| (activation, gated)).ok_or_else(|| fields.not_honoured(field, &function))
 }
 
-/// Names in the encoder and in the decoder, of a plain and of a gated model each.
+/// Names in the encoder and in the decoder, for plain and gated models.
 static NAMES: [[LayerNames; 2]; 2] =
     [[names(false, false), names(false, true)], [names(true, false), names(true, true)]];
 
-/// What checkpoints call the tensors of the encoder's or the decoder's layers.
+/// The tensor names of the encoder's or the decoder's layers.
 const fn names(decoder: bool, gated: bool) -> LayerNames {
     let attention = AttentionNames {
         projections: [
@@ -207,7 +206,7 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
         down: "layer.1.DenseReluDense.wo",
         feed_forward_norms: NormNames::stream("layer.1.layer_norm"),
         last_norm: Some("encoder.final_layer_norm"),
-        // The first layer's table serves all layers.
+        // The first layer's table is shared by all layers.
         relative: Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
     };
     if !decoder {
@@ -226,9 +225,9 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
     }
 }
 
-/// A tensor that gated models alone have.
+/// A tensor that only gated models have.
 const GGUF_GATE: &str = "enc.blk.0.ffn_gate.weight";
-/// Both stacks of a plain and of a gated model.
+/// Both stacks, for plain and gated models.
 static GGUF_STACKS: [[StackNames; 2]; 2] =
     [[gguf_stack(false, false), gguf_stack(true, false)], [gguf_stack(false, true), gguf_stack(true, true)]];
 
@@ -245,7 +244,7 @@ const fn gguf_stack(decoder: bool, gated: bool) -> StackNames {
             layers: if decoder { "dec.blk" } else { "enc.blk" },
             attention,
             cross: if decoder { Some(cross) } else { None },
-            // Our `gate` is what is activated; where nothing is gated GGUF calls that `ffn_up`.
+            // Our `gate` is the activated product. GGUF calls it `ffn_up` in layers without gating.
             gate: if gated { "ffn_gate" } else { "ffn_up" },
             up: if gated { Some("ffn_up") } else { None },
             last_norm: Some(if decoder { "dec.output_norm" } else { "enc.output_norm" }),

@@ -1,4 +1,4 @@
-//! The text models of models that see images: their configuration and tensors stand inside the others'.
+//! Text models of vision-language models, whose configuration and tensors are nested in the outer model's.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::classes::class_names;
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::source::{RawTensor, SourceError, WeightSource};
 
-/// A model with images whose text model we run.
+/// A vision-language model whose text model is supported.
 struct Outer {
     /// `model_type`.
     name: &'static str,
-    /// That of its text model.
+    /// `model_type` of its text model.
     text: &'static str,
-    /// What its configurations leave out of the text model's, because transformers fills it in.
+    /// Defaults of transformers that its nested text configurations omit.
     left_out: fn() -> Value,
 }
 
@@ -34,13 +34,13 @@ const OUTER: [Outer; 2] = [
     Outer { name: "mistral3", text: "mistral", left_out: || json!({}) },
 ];
 
-/// Fields that say how images are seen.
+/// Fields of the image part.
 const OF_IMAGES: [&str; 10] = [
     "boi_token_index", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
     "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_config", "vision_feature_layer",
 ];
 
-/// The configuration of a model's text model, in the place of the whole one, where the model has images too.
+/// Extracts the text model's configuration from that of a vision-language model; `None` for other models.
 pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
     let Some(map) = config.as_object() else { return Ok(None) };
     let Some(outer) = OUTER.iter().find(|outer| config["model_type"] == outer.name) else { return Ok(None) };
@@ -52,7 +52,7 @@ pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
     let Some(text) = text.as_object() else { return Err(invalid("text_config", &text, "an object")) };
     let tied = fields.take("tie_word_embeddings");
     fields.finish()?;
-    // A class head of such a model would be read with the text model.
+    // The text model's reader would not see such a class head.
     if !class_names(map)?.is_empty() {
         return Err(ConfigFields::new(outer.name, map).not_honoured("architectures", &config["architectures"]));
     }
@@ -65,34 +65,34 @@ pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
         _ => part.insert("model_type".into(), json!(outer.text)),
     };
     if let Some(tied) = tied {
-        // Two answers to one question.
+        // The outer and the nested field must agree.
         if let Some(other) = part.insert("tie_word_embeddings".into(), tied.clone()).filter(|other| *other != tied) {
-            return Err(invalid("text_config.tie_word_embeddings", &other, &format!("{tied}, as outside of it")));
+            return Err(invalid("text_config.tie_word_embeddings", &other, &format!("{tied}, the outer value")));
         }
     }
     Ok(Some(Value::Object(part)))
 }
 
-/// A text model's tensors, by the names that they have where it stands by itself; the others are not there.
+/// A text model's tensors under their standalone names. Other tensors are hidden.
 pub struct TextTensors<S>(pub S);
 
-/// What names of text models begin with in older and newer checkpoints, and what they begin with by themselves.
+/// Prefixes of text model tensors in older and newer checkpoints, and their standalone prefixes.
 const PREFIXES: [(&str, &str); 3] =
     [("language_model.model.", "model."), ("model.language_model.", "model."), ("language_model.lm_head.", "lm_head.")];
 
-/// The name of a tensor in the files as the text model calls it; absent for what sees images.
+/// The standalone name of a tensor in the files; `None` for the image part.
 pub fn text_tensor(name: &str) -> Option<String> {
     let inside = PREFIXES.iter().find_map(|(outer, own)| Some(format!("{own}{}", name.strip_prefix(outer)?)));
     inside.or_else(|| name.starts_with("lm_head.").then(|| name.to_owned()))
 }
 
-/// Models with images, and what their text models are.
+/// The vision-language models and their text models.
 pub(crate) fn text_models() -> impl Iterator<Item = (&'static str, &'static str)> {
     OUTER.iter().map(|outer| (outer.name, outer.text))
 }
 
 impl<S: WeightSource> TextTensors<S> {
-    /// The name in the files.
+    /// The name in the files for a standalone name.
     fn outer(&self, name: &str) -> String {
         let renamed = |(outer, own): &(&str, &str)| Some(format!("{outer}{}", name.strip_prefix(own)?));
         PREFIXES.iter().filter_map(renamed).find(|name| self.0.contains(name)).unwrap_or_else(|| name.to_owned())

@@ -1,5 +1,5 @@
-//! A stack of [layers](crate::layer) over our kernels, with the options in which architectures differ: what a row sees,
-//! where norms stand, how positions are told, which activation there is, and whether another text is looked at.
+//! A stack of [layers](crate::layer) on our kernels, with options for attention windows, norms, positions, activations
+//! and cross-attention.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::row_range::RowRange;
 use crate::stack_config::{ExpertChoice, StackConfig};
 use crate::{Compute, Rope, SourceError};
 
-/// Rows of one text that are computed together; `S` is what an executor keeps of a text that is looked at.
+/// Rows of one text that are computed together. `S` is an executor's cached source for cross-attention.
 pub(crate) struct TextRows<'a, S = CpuSpan> {
-    /// The positions before them.
+    /// Spans of the preceding positions.
     pub(crate) past: &'a [Arc<KvSpan>],
-    /// The other text that they look at.
+    /// The source for cross-attention.
     pub(crate) source: Option<&'a S>,
     pub(crate) len: usize,
 }
@@ -34,7 +34,7 @@ impl<S> TextRows<'_, S> {
     }
 }
 
-/// Angles of all rows and of those that the last layer keeps, for each of a model's rotations.
+/// Rotation angles of all rows, and of the rows that the last layer keeps, for each of the model's rotations.
 pub(crate) struct RowRotations {
     pub(crate) layout: RopeLayout,
     pub(crate) tables: Vec<RowAngles>,
@@ -45,17 +45,17 @@ pub(crate) struct RowAngles {
     pub(crate) kept: RopeTable,
 }
 
-/// What a batch shares in all layers.
+/// Inputs that all layers of a pass share.
 pub(crate) struct ForwardPass<'a> {
     pub(crate) compute: Compute,
     pub(crate) stretches: Vec<TextRows<'a>>,
-    /// The offsets that are wanted behind the last layer, of each stretch; all of all where absent.
+    /// Offsets in each text of the rows to keep in the last layer; `None` keeps all rows.
     pub(crate) wanted: Option<Vec<&'a [usize]>>,
     pub(crate) rotations: Option<RowRotations>,
 }
 
 impl ForwardPass<'_> {
-    /// The rows that are kept of the last layer among all, ascending.
+    /// Indices among all rows of those that the last layer keeps, ascending.
     pub(crate) fn kept(&self) -> Option<Vec<usize>> {
         let wanted = self.wanted.as_ref()?;
         let rows =
@@ -63,11 +63,11 @@ impl ForwardPass<'_> {
         Some(rows.collect())
     }
 
-    /// Tells rows where they are by rotations of these frequencies.
+    /// Adds rotation tables for these frequencies.
     pub(crate) fn rotated(self, layout: RopeLayout, frequencies: &[Vec<f32>], ropes: &[Rope]) -> Self {
         let positions: Vec<u32> =
             self.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
-        // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
+        // The last layer computes queries for wanted rows only, so these need their own table.
         let kept: Vec<u32> = self.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let angles = |(frequencies, rope): (&Vec<f32>, &Rope)| {
             let table = |positions: &[u32]| RopeTable::new(positions, frequencies, rope.scale);
@@ -77,7 +77,7 @@ impl ForwardPass<'_> {
         Self { rotations: Some(RowRotations { layout, tables }), ..self }
     }
 
-    /// Where each stretch's rows begin among all.
+    /// The index of each text's first row.
     fn starts(&self) -> impl Iterator<Item = usize> {
         self.stretches.iter().scan(0, |next, stretch| {
             *next += stretch.len;
@@ -86,16 +86,16 @@ impl ForwardPass<'_> {
     }
 }
 
-/// A layer's place in a pass.
+/// The context of a layer within a pass.
 struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
     distances: Option<&'a LayerDistances>,
     config: &'a StackConfig,
     layer: usize,
-    /// Which layer of the new spans is its own.
+    /// The layer's index in the new spans.
     slot: usize,
-    /// In the last layer, the rows that are kept of it.
+    /// In the last layer, the rows to keep.
     kept: Option<&'a [usize]>,
 }
 
@@ -124,12 +124,12 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
 }
 
 impl PartNorms<NormWeights> {
-    /// The norm of a part's inputs.
+    /// The norm before the sublayer, if the model is pre-norm.
     pub(crate) fn before(&self, norm_first: bool) -> Option<Norm<'_>> {
         self.stream.as_ref().filter(|_| norm_first).map(NormWeights::norm)
     }
 
-    /// The norm of the sum behind it.
+    /// The norm after the residual sum, if the model is post-norm.
     pub(crate) fn after(&self, norm_first: bool) -> Option<Norm<'_>> {
         self.stream.as_ref().filter(|_| !norm_first).map(NormWeights::norm)
     }
@@ -140,9 +140,8 @@ type FeedForward = layer::FeedForwardWeights<Linear, NormWeights>;
 type Layer = layer::LayerWeights<Linear, NormWeights>;
 
 impl Attention {
-    /// Computes queries, keys and values of the rows, norms and rotates their heads, and puts keys and values into the
-    /// stretches' new spans. Where only some rows are kept, only they have queries, and only they stay in the residual
-    /// stream.
+    /// Computes queries, keys and values, normalises and rotates their heads, and stores keys and values in the new
+    /// spans. If only some rows are kept, only these have queries and stay in the residual stream.
     fn project(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
         let isa = pass.compute.isa;
         let width = self.query.weight.in_features();
@@ -151,7 +150,7 @@ impl Attention {
         w.k.set_len(rows * self.key.out_features());
         w.v.set_len(rows * self.value.out_features());
         w.q.set_len(place.kept.map_or(rows, <[usize]>::len) * self.query.out_features());
-        // Where rows are kept, the inputs of the queries are packed later, from these rows alone.
+        // If rows are dropped, the query inputs are packed later from the kept rows.
         w.set_inputs(
             isa,
             self.norms.before(place.config.norm_first),
@@ -161,20 +160,20 @@ impl Attention {
         let (k, v) = (self.key.product(&mut w.k), self.value.product(&mut w.v));
         match place.kept {
             Some(kept) => {
-                // Keys and values are of all rows, so the residual stream can shrink only behind them.
+                // Keys and values need all rows, so the residual stream shrinks after them.
                 matmul(isa, &w.inputs, &mut [k, v]);
                 keep_rows(&mut w.x, width, kept);
                 self.ask(w, pass, place);
             }
             None => matmul(isa, &w.inputs, &mut [self.query.product(&mut w.q), k, v]),
         }
-        // Before rotation, which mixes elements that a norm's weight scales each by its own factor. To the kernel a
-        // head is a row by itself: its bits depend on no other.
+        // Before rotation, because rotation mixes elements with different norm weights. To the kernel each head is a
+        // separate row, so its bits do not depend on other heads.
         let [queries, keys] = [&self.query_norm, &self.key_norm].map(|norm| norm.as_ref().map(NormWeights::norm));
         w.settle_heads(isa, queries, keys);
         let rotation = pass.rotations.as_ref().zip(place.config.layers[place.layer].rotation);
         if let Some((RowRotations { layout, tables }, which)) = rotation {
-            // Keys are kept rotated: a span's positions never change, and it is read many times.
+            // Keys are cached after rotation: positions in a span never change, and it is read many times.
             let (RowAngles { all, kept }, head_dim) = (&tables[which], place.shape.head_dim);
             all.apply(isa, *layout, head_dim, &mut w.k);
             (if place.kept.is_some() { kept } else { all }).apply(isa, *layout, head_dim, &mut w.q);
@@ -184,7 +183,7 @@ impl Attention {
         new.par_iter_mut().zip(starts).for_each(|(span, start)| span.fill(isa, place.shape, place.slot, (k, v), start));
     }
 
-    /// Computes the queries of the rows that there are.
+    /// Computes the queries of the remaining rows.
     fn ask(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>) {
         let width = self.query.weight.in_features();
         w.q.set_len(w.x.len() / width * self.query.out_features());
@@ -192,16 +191,16 @@ impl Attention {
         matmul(pass.compute.isa, &w.inputs, &mut [self.query.product(&mut w.q)]);
     }
 
-    /// Adds what was attended to to the residual stream.
+    /// Adds the attention output to the residual stream.
     fn settle(&self, w: &mut Workspace, isa: Isa, place: &LayerPlace<'_>) {
         w.inputs.set(isa, &w.attended, self.output.weight.in_features(), [self.output.form()]);
         add_product(w, isa, &self.output, false, &self.norms, place.config);
     }
 
-    /// Of the rows of a batch over what they have read.
+    /// Self-attention over the cached and the new spans.
     fn to_self(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &[CpuSpan]) {
         let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
-            // The new span last: spans are in the order of their positions.
+            // Spans are in order of position, so the new span is last.
             let mut spans: Vec<_> =
                 stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
             spans.push(new.layer(place.slot));
@@ -224,7 +223,7 @@ impl Attention {
         self.settle(w, isa, place);
     }
 
-    /// Of the rows of a batch over the texts that they look at.
+    /// Cross-attention over the sources.
     fn to_source(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>) {
         self.ask(w, pass, place);
         let segments = pass.stretches.iter().enumerate().map(|(index, stretch)| {
@@ -232,7 +231,7 @@ impl Attention {
             let rows = place.kept.and(pass.wanted.as_ref()).map_or(stretch.len, |wanted| wanted[index].len());
             AttentionSegment { spans: vec![source.layer(place.layer)], rows: QueryRows::All(rows), wanted: None }
         });
-        // Neither bias nor window: a source and the text that looks at it have no common positions.
+        // No bias and no window: a source and the decoder text do not share positions.
         let shape = &AttentionShape { window: None, ..*place.shape };
         w.attended.set_len(w.q.len());
         attention(pass.compute.isa, shape, None, &w.q, &segments.collect::<Vec<_>>(), &mut w.attended);
@@ -241,11 +240,10 @@ impl Attention {
 }
 
 impl GatedProducts<Linear> {
-    /// Makes of the packed inputs those of the second product.
+    /// Computes the inputs of the second product from the packed inputs.
     fn activate(&self, isa: Isa, activation: Activation, inputs: &Inputs, gated: &mut Inputs) {
         let layer = Activated { activation, gate: self.gate.weights(), up: self.up.as_ref().map(Linear::weights) };
-        // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
-        // floats.
+        // The activation's results are packed directly for the next product, without an intermediate float buffer.
         activated_matmul(isa, inputs, &layer, gated, self.down.form());
     }
 
@@ -255,7 +253,7 @@ impl GatedProducts<Linear> {
 }
 
 impl FeedForward {
-    /// Adds the layer's result to the residual stream.
+    /// Adds the feed-forward output to the residual stream.
     fn forward(&self, w: &mut Workspace, compute: Compute, config: &StackConfig) {
         let isa = compute.isa;
         let norm = self.norms.before(config.norm_first);
@@ -273,8 +271,8 @@ impl FeedForward {
         }
     }
 
-    /// Puts what each row's experts make of it, times their weights, into `w.branch`. Experts are added in the order of
-    /// their numbers, so that a row's bits follow from the row alone.
+    /// Writes the weighted sum of each row's experts to `w.branch`. Experts are added in index order, so that a row's
+    /// bits depend on the row alone.
     fn mix(
         &self,
         w: &mut Workspace,
@@ -317,7 +315,7 @@ impl FeedForward {
     }
 }
 
-/// Adds a part's last product, of what `w.gated` or else `w.inputs` holds, to the residual stream.
+/// Adds a sublayer's output product, of the inputs in `w.gated` or else `w.inputs`, to the residual stream.
 fn add_product(
     w: &mut Workspace,
     isa: Isa,
@@ -338,11 +336,11 @@ fn add_product(
 }
 
 impl Layer {
-    /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are
-    /// left.
+    /// Runs the residual stream `(tokens, hidden_size)` through the layer. If only some rows are kept, the others are
+    /// dropped.
     fn forward(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
         self.attention.project(w, pass, place, new);
-        // Nobody wants a row of the last layer: its keys and values are all that is left to be had.
+        // No row of the last layer is wanted: only its keys and values are needed.
         if place.kept.is_some_and(<[usize]>::is_empty) {
             return;
         }
@@ -354,7 +352,7 @@ impl Layer {
     }
 }
 
-/// Layers, one after another.
+/// The layers of a stack.
 pub(crate) struct LayerStack {
     layers: StackWeights<Linear, NormWeights>,
     bias: Option<RelativeBias>,
@@ -379,8 +377,8 @@ impl LayerStack {
         &self.config
     }
 
-    /// Takes `w.x`, the embedded rows of a batch, through all layers, and shows it to `after` behind each. Returns the
-    /// stretches' new spans: of all layers, or of no use to anyone where rows see what comes after them.
+    /// Runs `w.x`, the embedded rows of a batch, through all layers and calls `after` with it after each. Returns the
+    /// new spans, which are meaningful only if attention is causal.
     pub(crate) fn run(
         &self,
         w: &mut Workspace,
@@ -389,7 +387,7 @@ impl LayerStack {
     ) -> Vec<CpuSpan> {
         let all = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
-        // An encoder's keys and values serve the layer that they are of and nobody later: room for one is enough.
+        // In an encoder, keys and values are used only by their own layer, so there is room for one layer.
         let slots = if bidirectional { 1 } else { self.layers.layers.len() };
         let mut spans: Vec<CpuSpan> =
             pass.stretches.iter().map(|s| CpuSpan::new(&all, slots, s.start(), s.len)).collect();
@@ -402,7 +400,7 @@ impl LayerStack {
                 config: &self.config,
                 layer,
                 slot: if bidirectional { 0 } else { layer },
-                // Layers before the last need all rows: each is a key and a value of the next layer.
+                // Layers before the last need all rows as keys and values of the next layer.
                 kept: kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len()),
             };
             if bidirectional && layer > 0 {
@@ -414,7 +412,7 @@ impl LayerStack {
         spans
     }
 
-    /// What the last norm, where there is one, makes of `w.x`.
+    /// Returns `w.x` after the final norm, if there is one.
     pub(crate) fn finish(&self, w: &Workspace, compute: Compute) -> Vec<f32> {
         let Some(norm) = self.last_norm() else { return w.x.to_vec() };
         let mut hidden = vec![0.0; w.x.len()];
@@ -426,8 +424,8 @@ impl LayerStack {
         self.layers.last_norm.as_ref().map(NormWeights::norm)
     }
 
-    /// Keys and values that all layers have of texts to be looked at, from the encoder's `w.x` behind `norm`: a span
-    /// for each, of `lens` rows.
+    /// Computes each layer's cross-attention keys and values from the encoder's `w.x` after `norm`: one span for each
+    /// source, with `lens` rows.
     pub(crate) fn read_sources(
         &self,
         w: &mut Workspace,
@@ -445,7 +443,7 @@ impl LayerStack {
             Some(*next - len)
         });
         let starts: Vec<usize> = starts.collect();
-        // The rows are the same in all layers: they are packed once, for every form that one of them has.
+        // The rows are the same for all layers: they are packed once, in every form that a layer needs.
         w.set_inputs(compute.isa, norm, self.config.hidden_size, forms);
         for (layer, cross) in cross().enumerate() {
             let rows = w.inputs.rows();
@@ -461,12 +459,12 @@ impl LayerStack {
         spans
     }
 
-    /// Bytes that a new span of that many tokens takes.
+    /// Bytes of a new span of that many tokens.
     pub(crate) fn cache_bytes(&self, compute: Compute, tokens: usize) -> usize {
         CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.layers.len(), tokens)
     }
 
-    /// The first `len` tokens of consecutive spans as one.
+    /// Joins the first `len` tokens of consecutive spans.
     pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
         let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
         let joined =

@@ -84,7 +84,7 @@ async function reader(file, name) {
     assert.ok((await counted(page)) >= 1, words);
     await field(page, "Search").fill("");
     await everything();
-    const mass = field(page, "Mass below");
+    const mass = field(page, "Label mass below");
     if (await mass.count()) {
       await mass.fill("0");
       assert.equal(await counted(page), 0);

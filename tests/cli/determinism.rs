@@ -70,7 +70,7 @@ fn requests_of_ones_own_are_verified_and_unfit_ones_left_out() {
     ];
     let data = world.file("r.jsonl", lines(&requests));
     let ran = verify(&world, &tiny().display().to_string(), &["--data", &data]).exits(0);
-    assert!(ran.stderr.contains("1 of 2 requests cannot be asked"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 of 2 requests do not fit"), "{}", ran.stderr);
     assert!(ran.stdout.contains("numbers of 1 requests"), "{}", ran.stdout);
 }
 
@@ -138,17 +138,14 @@ fn an_unknown_instruction_set_lists_the_known_and_sizes_need_a_unit_that_is_one(
         .fails_with(&["--cache-budget", "GiB"]);
     let keys = "its options are threads, no-sharing, token-budget, cache-budget, draft, side-by-side, isa";
     for (more, told) in [
-        (
-            &["--compute", "thread=2"][..],
-            &["--compute", "there is no option `thread`; did you mean `threads`?", keys][..],
-        ),
+        (&["--compute", "thread=2"][..], &["--compute", "unknown option `thread`; did you mean `threads`?", keys][..]),
         (&["--compute", "threads"], &["--compute", "`threads` has no value", "write KEY=VALUE", keys]),
         (&["--compute", "threads=0"], &["--compute", "`threads` cannot be `0`", "1..=1024", "hint: threads: "]),
         (&["--compute", "draft=on"], &["--compute", "`draft` cannot be `on`", "hint: it may be lookup, off"]),
         (&["--compute", "isa=sse"], &["--compute", "`isa` cannot be `sse`", "plain, avx2", "hint: isa: "]),
         (
             &["--compute", "threads=2", "--threads", "3"],
-            &["--threads", "another value in `compute`: 2", "hint: give it once"],
+            &["--threads", "another value in `compute`: 2", "hint: set it once"],
         ),
     ] {
         world.run(&[&["logprobs", "--model", "m", "--input", "i"], more].concat()).fails_with(told);

@@ -119,7 +119,7 @@ fn models_that_only_read_are_refused_with_the_way_out() {
     let encoder = golden("tiny-masked").display().to_string();
     world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["reads texts", "--encoder"]);
     let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];
-    world.run(&metrics).fails_with(&["does not read a text as a whole", "hint: an encoder is"]);
+    world.run(&metrics).fails_with(&["is not an encoder", "hint: an encoder is"]);
     // A recipe finds it before its first stage runs, and an inspection says it.
     let recipe = world.file(
         "r.toml",
@@ -130,7 +130,7 @@ fn models_that_only_read_are_refused_with_the_way_out() {
     );
     world.run(&["recipe", "check", &recipe]).fails_with(&["reads texts"]);
     let inspected = world.run(&["model", "inspect", &encoder]).exits(0);
-    assert!(inspected.stdout.contains("can be asked   no: a bert model reads texts"), "{}", inspected.stdout);
+    assert!(inspected.stdout.contains("usable         no: a bert model is an encoder"), "{}", inspected.stdout);
     let inspected = world.run(&["model", "inspect", &model]).exits(0);
     assert!(inspected.stdout.contains("Unigram, 220 tokens"), "{}", inspected.stdout);
 }

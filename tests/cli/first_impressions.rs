@@ -97,7 +97,7 @@ fn a_run_that_the_system_ends_is_interrupted_and_says_how_to_go_on() {
     let killed = world.program("kill").args(["-TERM", &child.id().to_string()]).status().expect("started");
     assert!(killed.success());
     let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
-    assert!(ran.stderr.contains("--out run --resume goes on from here"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--out run --resume to continue"), "{}", ran.stderr);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["status"], json!("interrupted"));
 }
@@ -194,7 +194,7 @@ fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
     let ran = Ran::from(child.wait_with_output().expect("ended"));
     // A machine may be through before the signal comes.
     assert!(
-        ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("goes on from here")),
+        ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("to continue")),
         "{:?} {}",
         ran.code,
         ran.stderr

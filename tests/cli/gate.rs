@@ -65,7 +65,7 @@ fn a_difference_that_the_judges_own_prompt_moves_as_much_fails_no_build() {
     let (base, run) = (table("base", [0.0, 0.0]), table("run", [-0.5, 0.3]));
     let ran = world.run(&["gate", &run, "--baseline", &base]).exits(0);
     assert!(ran.stdout.starts_with("PASSED") && ran.stdout.contains("noise"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("moves by up to 0.400"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("changes by up to 0.400"), "{}", ran.stdout);
     world.run(&["gate", &run, "--baseline", &base, "--strict"]).exits(1);
     let clear = table("clear", [-0.5, -0.3]);
     let ran = world.run(&["gate", &clear, "--baseline", &base]).exits(1);
@@ -232,7 +232,7 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
         serde_json::from_str(&gate("some", &["--json", "--allow-missing"]).exits(0).stdout).expect("JSON");
     assert_eq!(told["caveats"].as_array().map(Vec::len), Some(2), "{told}");
     // What it is made from is not written over.
-    gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "a file of a run"]);
+    gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "belongs to a run"]);
     gate("some", &["--markdown", "base/manifest.json"]).fails_with(&["base/manifest.json"]);
     // As a killed run has it.
     let manifest = world.read("some/manifest.json");
@@ -267,7 +267,7 @@ fn what_the_run_lacks_is_lost_and_scores_without_a_mean_are_no_verdict() {
     world.run(&["gate", &base, "--baseline", &few]).exits(0);
     let huge = |score: f64| lines(&(0..9).map(|item| row(item, "q", score)).collect::<Vec<_>>());
     let (high, low) = (world.file("high.jsonl", huge(1.7e308)), world.file("low.jsonl", huge(-1.7e308)));
-    world.run(&["gate", &low, "--baseline", &high]).fails_with(&["column `score`", "further from 0 than 1e100"]);
+    world.run(&["gate", &low, "--baseline", &high]).fails_with(&["column `score`", "larger in magnitude than 1e100"]);
 }
 
 #[test]
@@ -294,7 +294,13 @@ fn a_judge_that_calls_itself_unreliable_passes_no_strict_build() {
     let passed = world.run(&gate).exits(0).stdout;
     assert!(passed.starts_with("PASSED") && passed.contains("calls itself UNRELIABLE"), "{passed}");
     let failed = world.run(&[&gate[..], &["--strict", "--junit", "gate.xml"]].concat()).exits(1).stdout;
-    assert!(failed.starts_with("FAILED: nothing is worse than candidate old in 1 attribute, by a judge"), "{failed}");
+    assert!(
+        failed.starts_with(
+            "FAILED: nothing is worse than candidate old in 1 attribute, but the \
+                                judge"
+        ),
+        "{failed}"
+    );
     let junit = world.read("gate.xml");
     assert!(junit.contains("tests=\"2\" failures=\"1\"") && junit.contains("<failure type=\"unreliable\""), "{junit}");
     let told = world.run(&[&gate[..], &["--strict", "--json"]].concat()).exits(1).stdout;

@@ -29,9 +29,9 @@ fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
     let doubled = "{% set ns = namespace(a='ab') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}";
     let compared = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
     for (template, why) in [
-        (compared, "and is not asked again"),
-        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}", "may hold itself"),
-        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns|tojson }}", "may hold itself"),
+        (compared, "and is not used again"),
+        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}", "could contain itself"),
+        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns|tojson }}", "could contain itself"),
         ("{{ 'a\nb'|indent(10000000000) }}", "it needs more than 256 MiB of memory"),
         ("{{ [1]|batch(10000000000,'x')|list }}", "it needs more than 256 MiB of memory"),
         (doubled, "it needs more than 256 MiB of memory"),
@@ -82,7 +82,7 @@ fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name
             "post_processor",
             json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
                 "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {}}),
-            "the token `[X]`, which `special_tokens` does not explain",
+            "the token `[X]`, which is missing in `special_tokens`",
         ),
     ];
     for (part, value, why) in cases {
@@ -108,7 +108,7 @@ fn configurations_out_of_range_and_keys_that_are_there_twice_are_refused_by_name
     for (config, why) in [
         (changed("rms_norm_eps", "1e38"), "config field `rms_norm_eps` is 1e+38, expected a number from 1e-30 to 1e-1"),
         (changed("rope_theta", "1e-300"), "`rope_theta` is 1e-300"),
-        (twice, "key `rms_norm_eps` is there twice"),
+        (twice, "duplicate key `rms_norm_eps`"),
     ] {
         let model = world.copy_of_tiny();
         std::fs::write(model.join("config.json"), config).expect("written");
@@ -140,10 +140,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     damage(&world.path("run/scores.jsonl"), "\"score\":0");
     damage(&world.path("run/answers.sqlite"), "\"mass\":0.");
     let checked = world.run(&["check", "run"]).exits(1).stdout;
-    assert!(
-        checked.contains("2 wrong") && checked.contains("scores.jsonl: its content is not what was written"),
-        "{checked}"
-    );
+    assert!(checked.contains("2 wrong") && checked.contains("scores.jsonl: its content was changed"), "{checked}");
     assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
     // What a table says now is nobody's to show, and neither is an answer.
     for command in [
@@ -154,19 +151,19 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     ] {
         world
             .run(command)
-            .fails_with(&["scores.jsonl is not what the finished run has written: its content", "--resume"]);
+            .fails_with(&["scores.jsonl differs from what the finished run wrote: its content", "--resume"]);
     }
     std::fs::write(world.path("run/scores.jsonl"), &whole).expect("written");
-    world.run(&["show", "run", "s"]).fails_with(&["is damaged: a row is not as it was written", "probity check"]);
+    world.run(&["show", "run", "s"]).fails_with(&["has a damaged row", "probity check"]);
     let healed = world.run(&[&run[..], &["--resume"]].concat()).exits(0);
-    assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `s/quality/1/"), "{}", healed.stderr);
+    assert!(healed.stderr.contains("1 stored answer was damaged and recomputed: `s/quality/1/"), "{}", healed.stderr);
     assert_eq!(world.read("run/scores.jsonl"), whole);
     world.run(&["check", "run"]).exits(0);
     // A run that has lost what says what its tables hold is no table by itself, also where only the table is named.
     let meta = |scores: &str| world.run(&["meta", "--scores", scores, "--gold", &data]);
     let manifest = world.read("run/manifest.json");
     std::fs::write(world.path("run/scores.jsonl"), whole.replace("\"score\":0", "\"score\":1")).expect("written");
-    meta("run/scores.jsonl").fails_with(&["scores.jsonl is not what the finished run has written"]);
+    meta("run/scores.jsonl").fails_with(&["scores.jsonl differs from what the finished run wrote"]);
     std::fs::write(world.path("run/manifest.json"), &manifest[..40]).expect("written");
     meta("run").fails_with(&["manifest.json is not the manifest of a probity run"]);
     std::fs::remove_file(world.path("run/manifest.json")).expect("removed");
@@ -176,7 +173,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     // What a finished run lacks is told by whatever opens it.
     std::fs::remove_file(world.path("run/comparisons.jsonl")).expect("removed");
     for command in [&["report", "run"][..], &["show", "run"]] {
-        world.run(command).fails_with(&["comparisons.jsonl is not what the finished run has written", "--resume"]);
+        world.run(command).fails_with(&["comparisons.jsonl differs from what the finished run wrote", "--resume"]);
     }
 }
 
@@ -212,9 +209,9 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
         database.execute_batch(&format!("PRAGMA foreign_keys = off; {statement}")).expect("changed");
     };
     for (statement, why) in [
-        ("DELETE FROM answers WHERE rowid = 1", "its rows are sound, and not those that the run has written"),
-        ("DELETE FROM requests WHERE position = 1", "1 requests, and had 2"),
-        ("DELETE FROM requests; DELETE FROM answers; DELETE FROM models", "0 requests, and had 2"),
+        ("DELETE FROM answers WHERE rowid = 1", "its rows are valid, but not those that the run wrote"),
+        ("DELETE FROM requests WHERE position = 1", "1 requests instead of 2"),
+        ("DELETE FROM requests; DELETE FROM answers; DELETE FROM models", "0 requests instead of 2"),
         (
             "INSERT INTO requests SELECT -1, request, key, seal FROM requests WHERE position = 0",
             "answers.sqlite: request -1",
@@ -230,7 +227,7 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
     }
     let manifest = world.read("run/manifest.json");
     for (changed, why) in [
-        (manifest.replace("\"exact\"", "\"tiles\""), "manifest.json: it is not as it was written"),
+        (manifest.replace("\"exact\"", "\"tiles\""), "manifest.json: it was changed"),
         (manifest[..500].to_owned(), "is not the manifest of a probity run"),
     ] {
         std::fs::write(world.path("run/manifest.json"), changed).expect("written");
@@ -239,7 +236,7 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
     }
     std::fs::remove_file(world.path("run/manifest.json")).expect("removed");
     let checked = world.run(&["check", "run"]).exits(1).stdout;
-    assert!(checked.contains("manifest.json: it is missing; the answers are there all the same"), "{checked}");
+    assert!(checked.contains("manifest.json: it is missing; the answers still exist"), "{checked}");
     let again =
         ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
     assert!(world.run(&again).exits(0).stderr.contains("there already: 2 answers"));
@@ -256,7 +253,7 @@ fn a_link_in_the_place_of_shared_answers_is_not_followed_and_a_run_whose_answers
     let run = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
     world
         .run(&[&run[..], &["--cache", "cache"]].concat())
-        .fails_with(&["cache/answers.sqlite is a link, or no regular file"]);
+        .fails_with(&["cache/answers.sqlite is a link or not a regular file"]);
     assert_eq!(world.read("victim"), "");
     world.run(&[&run[..], &["--overwrite"]].concat()).exits(0);
     let summary = world.read("run/summary.json");
@@ -284,9 +281,9 @@ fn what_is_no_regular_file_is_none_of_an_option_and_data_may_come_through_a_pipe
         ] {
             world
                 .run(&[&[method], &asked[..], &[option, &value]].concat())
-                .fails_with(&[file, "it is no regular file"]);
+                .fails_with(&[file, "it is not a regular file"]);
         }
-        world.run(&["run", file]).fails_with(&[file, "it is no regular file"]);
+        world.run(&["run", file]).fails_with(&[file, "it is not a regular file"]);
     }
     world.run(&["data", "convert", "/dev/zero"]).fails_with(&["/dev/zero could not be opened: it is a device"]);
     assert!(!world.path("run").exists());
@@ -306,7 +303,7 @@ fn an_answer_that_was_damaged_in_a_folder_that_runs_share_is_asked_again_with_a_
     let first = ask();
     damage(&world.path("cache/answers.sqlite"), "\"mass\":0.");
     let healed = ask();
-    assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `r` in"), "{}", healed.stderr);
+    assert!(healed.stderr.contains("1 stored answer was damaged and recomputed: `r` in"), "{}", healed.stderr);
     assert_eq!(healed.stdout, first.stdout);
     assert!(!ask().stderr.contains("damaged"), "healed");
 }

@@ -148,7 +148,7 @@ fn a_command_that_was_killed_while_it_wrote_is_gone_on_from() {
         assert_eq!((&status["done"], status["task"].is_null()), (&json!(task + 1), task == 5));
     }
     let ran = labelling.0.wait().exits(0);
-    for part in ["was written in part", "2 of them done before", "4 labels given, 0 of 6 tasks left, 1 skipped"] {
+    for part in ["was incomplete", "2 of them already done", "4 labels given, 0 of 6 tasks left, 1 skipped"] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
     assert_eq!((world.rows("labels.jsonl").len(), world.read("labels.jsonl").starts_with(&whole)), (6, true));
@@ -219,7 +219,7 @@ fn given_tasks_are_asked_by_the_attributes_that_are_named() {
     for blank in ["", "  "] {
         world
             .run(&["label", "--data", "samples.jsonl", "--attribute", blank, "--out", "l.jsonl"])
-            .fails_with(&["--attribute", "a name is needed"]);
+            .fails_with(&["--attribute", "expected a name"]);
     }
 }
 
@@ -232,10 +232,13 @@ fn tasks_about_texts_as_a_whole_are_told_where_an_attribute_is_given_and_pairs_h
     world
         .run(&[&all[..], &["--scale", "1..5"]].concat())
         .exits(2)
-        .fails_with(&["--scale is how single texts are scored", "are pairs", "leave --scale out"]);
+        .fails_with(&["--scale applies to single texts", "are pairs", "omit --scale"]);
     let told = |attribute: &[&str]| Labelling::start(&world, &[&["--tasks", &tasks], attribute].concat()).interrupt();
     let named = told(&["--attribute", "quality"]).stderr;
-    assert!(named.contains("2 tasks are about texts as a whole: under quality") && named.contains("leave"), "{named}");
+    assert!(
+        named.contains("2 tasks are about overall preference: labels under quality") && named.contains("leave"),
+        "{named}"
+    );
     assert!(!told(&[]).stderr.contains("as a whole"));
 }
 
@@ -297,7 +300,7 @@ fn a_label_that_finds_no_room_is_told_and_leaves_no_half_line() {
     let error = reply.json()["error"].clone();
     let message = error["message"].as_str().expect("a message");
     assert_eq!((reply.status, &error["code"]), (500, &json!("not_kept")));
-    assert!(message.contains("labels.jsonl could not be written") && message.contains("make room"), "{message}");
+    assert!(message.contains("labels.jsonl could not be written") && message.contains("free some space"), "{message}");
     assert_eq!(labelling.status()["done"], task);
     assert_eq!((world.rows("labels.jsonl").len(), world.read("labels.jsonl").ends_with('\n')), (task, true));
     labelling.0.end().exits(0);
@@ -314,9 +317,9 @@ fn what_cannot_be_asked_or_kept_is_refused_by_file_and_line_before_anything_is_w
     world.file("tasks.jsonl", lines(&unknown));
     run(&["--tasks", "tasks.jsonl", "--out", "l.jsonl"]).fails_with(&[
         "2 problems in tasks.jsonl",
-        "line 2: field `item`: no sample is called `three`",
+        "line 2: field `item`: unknown sample `three`",
         "line 3: field `candidate_j`: sample `one` has no candidate `delta`",
-        "hint: give the samples that the tasks are about with --data",
+        "hint: pass the samples of the tasks with --data",
     ]);
     run(&["--tasks", "absent.jsonl", "--out", "l.jsonl"]).fails_with(&["absent.jsonl could not be opened", "hint:"]);
     let tie = json!({"id": "one", "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "tie", "text": "y"}]});
@@ -324,16 +327,16 @@ fn what_cannot_be_asked_or_kept_is_refused_by_file_and_line_before_anything_is_w
     world.run(&["label", "--data", &tied, "--out", "l.jsonl"]).fails_with(&[
         "line 1 of",
         "tie.jsonl: field `candidates[1].id`: a candidate called `tie`",
-        "hint: give that",
+        "hint: use another id",
     ]);
     let alone = json!({"id": "one", "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": " "}]});
     let alone = world.file("alone.jsonl", lines(&[alone]));
     world.run(&["label", "--data", &alone, "--out", "l.jsonl"]).fails_with(&["nothing to label", "hint: samples need"]);
-    run(&["--out", "samples.jsonl"]).fails_with(&["samples.jsonl is read, and would be replaced", "hint:"]);
+    run(&["--out", "samples.jsonl"]).fails_with(&["samples.jsonl is an input and would be overwritten", "hint:"]);
     world.file("tasks.jsonl", lines(&unknown[..1]));
     run(&["--tasks", "tasks.jsonl", "--out", "tasks.jsonl"])
-        .fails_with(&["tasks.jsonl is read, and would be", "hint:"]);
-    run(&["--out", "-"]).fails_with(&["not on standard output", "hint: name one"]);
+        .fails_with(&["tasks.jsonl is an input and would be", "hint:"]);
+    run(&["--out", "-"]).fails_with(&["to standard output", "hint: name one"]);
     run(&["--out", "nowhere/l.jsonl"]).fails_with(&["nowhere/l.jsonl could not be opened", "hint: make the folder"]);
     for (scale, why) in [("1..20", "at most ten values"), ("5..1", "not below"), ("five", "expected MIN..MAX")] {
         run(&["--out", "l.jsonl", "--scale", scale]).fails_with(&["--scale", why]);
@@ -342,13 +345,12 @@ fn what_cannot_be_asked_or_kept_is_refused_by_file_and_line_before_anything_is_w
     assert!(!world.path("l.jsonl").exists());
     let label = r#"{"item":"one","candidate":"alpha","score":7}"#;
     world.file("l.jsonl", format!("{label}\n{{\"item\": \"one\"}}\nnotes\n"));
-    run(&["--out", "l.jsonl"])
-        .fails_with(&["3 problems in l.jsonl", "line 2: there must be either", "line 3: expected"]);
+    run(&["--out", "l.jsonl"]).fails_with(&["3 problems in l.jsonl", "line 2: either", "line 3: expected"]);
     world.file("l.jsonl", format!("{label}\n"));
     run(&["--out", "l.jsonl", "--scale", "1..5"])
-        .fails_with(&["line 1 of l.jsonl has the score 7, which is not on the scale 1..5", "hint: give the scale"]);
+        .fails_with(&["line 1 of l.jsonl has the score 7, which is outside the scale 1..5", "hint: set --scale"]);
     let labelling = Labelling::start(&world, &[]);
-    run(&["--out", "labels.jsonl"]).fails_with(&["another process is writing to labels.jsonl", "hint: end that one"]);
+    run(&["--out", "labels.jsonl"]).fails_with(&["another process is writing to labels.jsonl", "hint: stop it first"]);
     let port = labelling.0.port.to_string();
     run(&["--out", "l.jsonl", "--port", &port])
         .fails_with(&["cannot listen on 127.0.0.1", "hint: choose another port"]);

@@ -97,7 +97,12 @@ fn broken_lines_are_told_with_file_and_line_and_the_others_answered() {
     let input = world.file("r.jsonl", text.join("\n"));
     let ran = run(&world, &input, &["--out", "a.jsonl", "--manifest", "m.json"]).exits(2);
     for part in [
-        "3 problems in ", "r.jsonl", "line 17: ", "line 18: field `id`: request `3` was already on line 3", "line 19: ",
+        "3 problems in ",
+        "r.jsonl",
+        "line 17: ",
+        "line 18: field `id`: duplicate request `3`, first on line \
+                                                   3",
+        "line 19: ",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
@@ -170,7 +175,7 @@ fn answers_are_not_written_over_others_unless_told_to() {
     let world = World::new();
     let input = world.file("r.jsonl", mixed());
     world.file("a.jsonl", "precious\n");
-    run(&world, &input, &["--out", "a.jsonl"]).fails_with(&["a.jsonl exists already", "--overwrite"]);
+    run(&world, &input, &["--out", "a.jsonl"]).fails_with(&["a.jsonl already exists", "--overwrite"]);
     assert_eq!(world.read("a.jsonl"), "precious\n");
     run(&world, &input, &["--out", "a.jsonl", "--overwrite"]).exits(0);
     assert_eq!(world.rows("a.jsonl").len(), 3);
@@ -186,7 +191,7 @@ fn a_run_without_any_answer_leaves_no_file() {
     world.run(&["logprobs", "--model", "no-such-model", "--input", &input, "--out", "a.jsonl"]).exits(2);
     assert!(!world.path("a.jsonl").exists());
     world.file("a.jsonl", "");
-    run(&world, &broken, &["--out", "a.jsonl"]).fails_with(&["a.jsonl exists already"]);
+    run(&world, &broken, &["--out", "a.jsonl"]).fails_with(&["a.jsonl already exists"]);
     assert!(world.path("a.jsonl").exists());
 }
 
@@ -205,7 +210,7 @@ fn a_full_disk_is_an_error_with_a_hint() {
 fn an_empty_and_a_missing_input_are_errors() {
     let world = World::new();
     let empty = world.file("empty.jsonl", "\n\n");
-    run(&world, &empty, &[]).fails_with(&["holds no lines", "hint: each line is one JSON object"]);
+    run(&world, &empty, &[]).fails_with(&["has no lines", "hint: write one JSON object per line"]);
     run(&world, "absent.jsonl", &[]).fails_with(&["absent.jsonl could not be opened"]);
 }
 
@@ -233,7 +238,7 @@ fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
     interrupt(&child);
     let rest: Vec<String> = reader.lines().map(|line| line.expect("UTF-8")).collect();
     let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
-    assert!(ran.stderr.contains("interrupted; what was written is kept"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("interrupted; finished work is kept"), "{}", ran.stderr);
     assert!(rest.len() < 19_999, "it stopped early");
     assert!(rest.iter().chain([&first]).all(|line| serde_json::from_str::<Value>(line).is_ok()), "every line is whole");
 }

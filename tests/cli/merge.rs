@@ -152,7 +152,7 @@ fn what_is_no_part_of_one_run_is_named() {
     // A mistyped part replaces none.
     run(&["--shard", "2/2", "--out", "a", "--resume"]).fails_with(&["shard", "1/2", "2/2"]);
     for into in ["a", "b/below"] {
-        world.run(&["merge", "a", "b", "--out", into, "--overwrite"]).fails_with(&["is a part of it"]);
+        world.run(&["merge", "a", "b", "--out", into, "--overwrite"]).fails_with(&["is one of the parts"]);
     }
     std::fs::write(world.path("b/scores.jsonl"), "{}\n").expect("written");
     merge(&["a", "b"]).fails_with(&["not as it was written", "scores.jsonl"]);

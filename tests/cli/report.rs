@@ -59,8 +59,8 @@ fn metrics_are_reported_with_their_verdict_and_one_by_one() {
     world.run(&["metrics", "--metric", "ter,rouge-1", "--data", &data, "--out", "run"]).exits(0);
     let ran = world.run(&["report", "run"]).exits(0);
     for part in [
-        "What the run says", "None of 2 metrics is known", " rouge-1.recall ", "Lower is better", ": ter.",
-        " quality, ter ", "Spearman per context",
+        "Conclusion", "None of 2 metrics is known", " rouge-1.recall ", "Lower is better", ": ter.", " quality, ter ",
+        "Spearman per context",
     ] {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
@@ -115,8 +115,8 @@ fn a_page_takes_no_other_files_place() {
     let run = "run";
     world.file("mine.txt", "my own notes");
     for (output, why) in [
-        ([run, "/scores.jsonl"].concat(), "is a file of a run"),
-        ([run, "/manifest.json"].concat(), "is a file of a run"),
+        ([run, "/scores.jsonl"].concat(), "belongs to a run"),
+        ([run, "/manifest.json"].concat(), "belongs to a run"),
         ("mine.txt".to_owned(), "is there already and is no page"),
     ] {
         let before = world.read(&output);
@@ -143,13 +143,13 @@ fn a_page_takes_no_other_files_place() {
 fn a_manifest_that_was_changed_is_told_and_one_with_a_key_twice_refused() {
     let world = judged();
     let manifest = world.read("run/manifest.json");
-    let told = "Its manifest was changed after the run had written it";
+    let told = "Its manifest was changed after the run;";
     assert!(!world.run(&["report", "run", "--html", "page.html"]).exits(0).stderr.contains(told));
     world.file("run/manifest.json", manifest.replace("\"finished\": \"2", "\"finished\": \"3"));
     let ran = world.run(&["report", "run", "--html", "page.html"]).exits(0);
     assert!(ran.stderr.contains(told) && world.read("page.html").contains(told), "{}", ran.stderr);
     world.file("run/manifest.json", manifest.replacen('{', "{\"status\": \"running\",", 1));
-    world.run(&["report", "run"]).fails_with(&["key `status` is there twice"]);
+    world.run(&["report", "run"]).fails_with(&["duplicate key `status`"]);
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn an_output_does_not_replace_what_it_is_made_from() {
     for option in ["--out", "--manifest"] {
         let model = tiny().display().to_string();
         let words = ["generate", "--model", &model, "--input", "asked.jsonl", option, "./asked.jsonl", "--overwrite"];
-        world.run(&words).fails_with(&["would be replaced by what is written"]);
+        world.run(&words).fails_with(&["would be overwritten by the output"]);
         assert_eq!(world.read("asked.jsonl"), line);
     }
     let sample = "{\"id\": \"1\", \"context\": \"\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}\n";
     world.file("own.jsonl", sample);
-    world.run(&["data", "convert", "own.jsonl", "--out", "own.jsonl"]).fails_with(&["would be replaced"]);
+    world.run(&["data", "convert", "own.jsonl", "--out", "own.jsonl"]).fails_with(&["would be overwritten"]);
     assert_eq!(world.read("own.jsonl"), sample);
 }

@@ -102,7 +102,7 @@ fn an_interrupted_run_says_how_to_go_on_and_does() {
     }
     interrupt(&child);
     let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
-    assert!(ran.stderr.contains("--resume goes on from here"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--resume to continue"), "{}", ran.stderr);
     assert_eq!(manifest(&world, "run")["status"], "interrupted");
     assert!(world.rows("run/comparisons.jsonl").len() < 24 * 56, "it stopped early");
     world.run(&[&run[..], &["--resume"]].concat()).exits(0);
@@ -152,7 +152,7 @@ fn a_resumed_run_asks_only_what_is_missing_and_another_run_is_refused() {
     let (data, model) = (data(&world, 2), tiny().display().to_string());
     let run = arguments(&model, &data, "run");
     world.run(&run).exits(0);
-    world.run(&run).fails_with(&["holds a run already (finished)", "--resume", "--overwrite"]);
+    world.run(&run).fails_with(&["already holds a run (finished)", "--resume", "--overwrite"]);
     let cost = |run: &str| manifest(&world, run)["cost"]["tokens_computed"].as_u64().expect("a number");
     let first = cost("run");
     let before: Vec<String> = RESULTS.map(|name| world.read(&format!("run/{name}"))).into();
@@ -199,10 +199,10 @@ fn a_text_whose_file_was_changed_makes_another_run() {
     resumed().exits(0);
     let before = world.read("run/scores.jsonl");
     world.file("c.txt", "Whether it is true");
-    resumed().fails_with(&["run holds another run: what the file of --criteria holds differs"]);
+    resumed().fails_with(&["run holds another run: the file of --criteria differs"]);
     world.file("c.txt", "How well it hangs together");
     world.file("t.j2", "{{ candidate }} {{ context }} {{ attribute }}");
-    resumed().fails_with(&["run holds another run: what the file of --template holds differs"]);
+    resumed().fails_with(&["run holds another run: the file of --template differs"]);
     std::fs::remove_file(world.path("c.txt")).expect("there");
     resumed().fails_with(&["--criteria: cannot read c.txt", "hint: the file behind the @ must be there"]);
     assert_eq!(world.read("run/scores.jsonl"), before);
@@ -273,7 +273,7 @@ fn progress_is_told_to_programs_as_objects() {
     // The tiny model knows nothing of A and B.
     assert_eq!(end["outcomes"]["low_mass"], 112);
     assert!(
-        of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("little mass"))),
+        of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("low label mass"))),
         "{}",
         ran.stderr
     );

@@ -119,18 +119,18 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
         run(more).fails_with(&["run/revisions.jsonl was changed since", "hint: ", "--from STAGE=FILE"]);
     }
     let checked = world.run(&["check", "run"]).exits(1).stdout;
-    assert!(checked.contains("revisions.jsonl: ") && checked.contains("once it is removed by: "), "{checked}");
+    assert!(checked.contains("revisions.jsonl: ") && checked.contains("after removing it: "), "{checked}");
     assert_eq!(world.read("run/revisions.jsonl"), edited);
     std::fs::remove_file(world.path("run/revisions.jsonl")).expect("there");
     run(&["--resume"]).exits(0);
     assert_eq!(world.read("run/revisions.jsonl"), table);
     let (manifest, summary) = (world.read("run/manifest.json"), world.read("run/summary.json"));
     let told = run(&["--resume", "--until", "revisions"]).exits(0).stderr;
-    assert!(told.contains("the run in run is finished, and stays as it is"), "{told}");
+    assert!(told.contains("the run in run is already finished; nothing was changed"), "{told}");
     std::fs::write(&data, std::fs::read_to_string(&data).expect("there").replace("it rains", "it pours"))
         .expect("written");
     run(&["--resume", "--until", "revisions"])
-        .fails_with(&["came further than `revisions` (finished)", "leave --until out"]);
+        .fails_with(&["is already past `revisions` (finished)", "omit --until"]);
     // Whatever can be known without asking is known before the earlier run goes.
     world.file("verdicts.jsonl", world.read("run/verdicts.jsonl").replacen("\"item\":\"", "\"item\":\"no ", 1));
     run(&["--overwrite", "--from", "verdicts=verdicts.jsonl"])

@@ -304,11 +304,11 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
             "completions",
             json!({"prompt": vec![5; 250], "max_tokens": 7}),
             "prompt",
-            "257 tokens, and there is room for 256",
+            "257 tokens, but the limit is 256",
         ),
-        ("chat/completions", json!({"messages": []}), "messages", "no message"),
+        ("chat/completions", json!({"messages": []}), "messages", "the list is empty"),
         ("chat/completions", json!({"messages": message, "tools": [{"type": "function"}]}), "tools", "leave it out"),
-        ("chat/completions", json!({"messages": message, "top_logprobs": 2}), "top_logprobs", "goes with `logprobs`"),
+        ("chat/completions", json!({"messages": message, "top_logprobs": 2}), "top_logprobs", "requires `logprobs`"),
         (
             "chat/completions",
             json!({"messages": [{"role": "tool", "content": "x"}]}),
@@ -325,7 +325,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
             "chat/completions",
             json!({"messages": message, "response_format": {"type": "json_schema", "json_schema": {"schema": {"uniqueItems": true}}}}),
             "response_format",
-            "`uniqueItems` cannot be kept",
+            "`uniqueItems` is not supported",
         ),
         ("score", json!({"items": []}), "items", "there is none"),
         ("score", json!({"items": [{"prompt": "x"}]}), "items[0]", "one of `labels`, `continuation`"),
@@ -349,7 +349,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
     let broken = served.send(&post("/v1/completions", "{\"prompt\":\n \"x\",}", ""));
     assert!(broken.status == 400 && broken.body.contains("line 2 column"), "{}", broken.body);
     let twice = served.send(&post("/v1/completions", "{\"prompt\": \"x\", \"prompt\": \"y\"}", ""));
-    assert!(twice.status == 400 && twice.body.contains("key `prompt` is there twice"), "{}", twice.body);
+    assert!(twice.status == 400 && twice.body.contains("duplicate key `prompt`"), "{}", twice.body);
     let other = served.post("/v1/completions", &json!({"prompt": "x", "model": "other"}));
     assert_eq!((other.status, &other.json()["error"]["code"]), (404, &json!("model_not_found")));
     // What only identifies, and what says what holds anyway, is taken.
@@ -385,12 +385,13 @@ fn strangers_are_refused_and_paths_and_methods_told() {
     let open = ["serve", "--model", model.to_str().expect("UTF-8"), "--host", "0.0.0.0"];
     world
         .run(&open)
-        .fails_with(&["0.0.0.0 can be reached from other machines", "hint: give a token with --token-file"]);
+        .fails_with(&["0.0.0.0 is reachable from other machines", "hint: set a token with --token-file"]);
     let port = served.port.to_string();
     let taken = ["serve", "--model", model.to_str().expect("UTF-8"), "--port", &port];
     world.run(&taken).fails_with(&["cannot listen on 127.0.0.1", "hint: choose another port"]);
     let short = world.file("short", "x");
-    world.run(&[&open[..], &["--token-file", &short]].concat()).fails_with(&["holds no token", "hint: make one with"]);
+    world.run(&[&open[..], &["--token-file", &short]].concat()).fails_with(&["does not hold a valid \
+                                                                              token", "hint: create one with"]);
 }
 
 #[test]

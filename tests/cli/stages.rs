@@ -102,7 +102,7 @@ fn a_folder_is_one_however_its_path_is_written_and_nothing_replaces_what_it_read
     let metrics = ["metrics", "--metric", "bleu", "--data", "d.jsonl", "--out", "overlap"];
     world.run(&metrics).exits(0);
     let before = world.read("overlap/scores.jsonl");
-    let refused = ["is in the folder that this run writes to", "hint: give a copy of it"];
+    let refused = ["is in the folder that this run writes to", "hint: use a copy"];
     for same in ["overlap", "x/../overlap", "link/overlap"] {
         let meta = ["meta", "--scores", "overlap", "--gold", "gold.csv", "--out", same, "--overwrite"];
         world.run(&meta).fails_with(&refused);
@@ -129,7 +129,8 @@ fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
     recipe(&world, &copy);
     let ran = world.run(&["run", "r.toml"]).exits(2);
     let told = "error: run `agreement`: it reads the folder of `pairs`, which failed";
-    assert!(ran.stderr.contains(told) && ran.stderr.contains("--resume goes on from there"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(told) && ran.stderr.contains("continue with the same command and \
+                                                              --resume"), "{}", ran.stderr);
     assert!(world.path("overlap/scores.jsonl").exists() && !world.path("agreement").exists());
     let table = ran.stdout.split("stage").last().expect("a table");
     assert!(table.matches("failed").count() == 2 && table.matches("finished").count() == 1, "{table}");
@@ -171,7 +172,7 @@ fn a_report_says_which_inputs_of_meta_have_changed_since() {
     gold(&world, 0);
     recipe(&world, &tiny());
     world.file("r.toml", world.read("r.toml") + "[report]\nhtml = \"page.html\"\nrounds = 10\n");
-    let why = "is not what this run has read";
+    let why = "has changed since the run";
     let ran = world.run(&["run", "r.toml"]).exits(0);
     assert!(!ran.stderr.contains(why) && !world.read("page.html").contains(why), "{}", ran.stderr);
     gold(&world, 3);
@@ -214,13 +215,13 @@ fn what_is_wrong_with_metrics_and_meta_is_told_with_its_line() {
     let expected = [
         (line("[run.none]"), "run `none`: `scores` is missing"),
         (line("metric = \"blue\""), "`metric`: there is no metric `blue`; did you mean `bleu`?"),
-        (line("adapter = \"lora\""), "`adapter` of this model cannot be had in `metrics`"),
+        (line("adapter = \"lora\""), "`metrics` has no option `adapter`"),
         (line("metric = \"bert-score\""), "`metric`: bert-score needs an encoder"),
         (line("confidence = 1.0"), "`confidence`: `1.0`: expected a number above 0 and below 1"),
         (line("scores = \"absent.csv\""), "`scores`: absent.csv could not be opened"),
         (line("scores = \"runs/itself\""), "`scores`: "),
-        (line("[run.here]"), "run `here`: it reads the folder of `there`, which in turn waits for it"),
-        (line("[run.there]"), "run `there`: it reads the folder of `here`, which in turn waits for it"),
+        (line("[run.here]"), "run `here`: it reads the folder of `there`, which waits for it in turn"),
+        (line("[run.there]"), "run `there`: it reads the folder of `here`, which waits for it in turn"),
     ];
     world.file("r.toml", &text);
     let told = world.run(&["run", "r.toml"]).exits(2).stderr;

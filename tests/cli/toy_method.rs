@@ -13,7 +13,9 @@ use probity_methods::{
     Table, cells, entry,
 };
 use probity_options::GivenOptions;
-use probity_session::{Context, DryRun, Events, Interrupt, Notice, Plan, SessionError, Stage, StageOutcome, message};
+use probity_session::{
+    Context, DryRun, Events, Interrupt, Notice, Plan, PlannedRun, RunOutcome, SessionError, message,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -288,14 +290,14 @@ fn data(world: &World) -> String {
 }
 
 /// Runs the method, with these options besides.
-fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<StageOutcome, Box<SessionError>> {
+fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<RunOutcome, Box<SessionError>> {
     let mut given = GivenOptions::new();
     given.insert("model".into(), json!(tiny()));
     given.insert("checker".into(), json!(golden("llama-head-dim")));
     given.insert("data".into(), json!(data));
     given.insert("out".into(), json!(out));
     given.extend(more.as_object().expect("options").clone());
-    let plan = Plan::of(Stage::new(entry::<Toy>(), &given, None)?, vec!["toy".to_owned()]);
+    let plan = Plan::of(PlannedRun::new(entry::<Toy>(), &given, None)?, vec!["toy".to_owned()]);
     let ready = plan.check()?;
     let mut ends = plan.run(ready, &Context::new(notes.clone(), Interrupt::default()))?;
     Ok(ends.remove(0).ended)
@@ -376,7 +378,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     let data = data(&world);
     toy(&data, &world.path("whole"), &json!({}), &Arc::default()).expect("runs");
     let ended = toy(&data, &world.path("run"), &json!({"until": "checks"}), &Arc::default()).expect("ends");
-    assert!(matches!(ended, StageOutcome::Until("checks")), "{ended:?}");
+    assert!(matches!(ended, RunOutcome::Until("checks")), "{ended:?}");
     let stopped = manifest(&world, "run");
     assert_eq!((&stopped["status"], &stopped["after"]), (&json!("stopped"), &json!("checks")));
     assert!(!world.path("run/summary.json").exists() && !world.path("run/summaries.jsonl").exists());
@@ -427,7 +429,7 @@ fn every_stage_is_planned_from_what_may_come_at_most() {
     let data = data(&world);
     let notes = Arc::new(Notes::default());
     let ended = toy(&data, &world.path("none"), &json!({"dry_run": true}), &notes).expect("planned");
-    assert!(matches!(ended, StageOutcome::Planned) && !world.path("none").exists());
+    assert!(matches!(ended, RunOutcome::Planned) && !world.path("none").exists());
     let dry_run = notes.dry_run.lock().expect("whole").take().expect("told");
     let told: Vec<(Option<&str>, u64)> = dry_run.parts.iter().map(|part| (part.stage, part.plan.questions)).collect();
     assert_eq!(told, [(Some("claims"), 12), (Some("checks"), 12 * MOST_CLAIMS as u64), (Some("summaries"), 12)]);

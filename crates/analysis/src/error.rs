@@ -1,16 +1,16 @@
-//! Why scores cannot be held against gold.
+//! Errors of comparing scores with gold.
 
 use probity_data::DataError;
 use probity_store::StoreError;
 
-/// Why scores cannot be held against gold. Names in it are fit for a message.
+/// Why scores cannot be compared with gold. Names in it are escaped for messages.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum AnalysisError {
-    /// None was given, and no run kept its samples.
+    /// No gold was provided, and no run kept its samples.
     #[error("there is no gold to compare with")]
     #[diagnostic(help("give the samples with the people's scores, or a table of them: --gold FILE"))]
     NoGold,
-    /// Gold has nothing that scores could be compared with.
+    /// Gold has no scores or preferences.
     #[error("{file} has neither gold scores nor preferences")]
     #[diagnostic(help(
         "candidates of samples have them in \"scores\", a table in its columns; --map score.ATTRIBUTE=COLUMN reads \
@@ -20,81 +20,81 @@ pub enum AnalysisError {
         /// The file.
         file: String,
     },
-    /// A label is of something that gold does not have.
+    /// A label names an item or candidate that gold does not have.
     #[error("{place}: candidate `{candidate}` of item `{item}` is not in {gold}")]
     #[diagnostic(help("give the samples that were labelled as --gold, or labels of those that were scored"))]
     UnknownLabel {
-        /// Its file and line.
+        /// File and line.
         place: String,
-        /// The item's id.
+        /// Item id.
         item: String,
-        /// The candidate's.
+        /// Candidate id.
         candidate: String,
-        /// Where gold is from.
+        /// Source of gold.
         gold: String,
     },
-    /// A label lies so far from what gold says that they cannot be of one scale.
+    /// A label is outside the range of gold, so their scales must differ.
     #[error("{place}: a score of {score} for `{attribute}`, of which {gold} has {low} to {high}")]
     #[diagnostic(help(
         "labels and gold must be of one scale: ask with probity label --scale LOW-HIGH, or give the labels alone"
     ))]
     OtherScale {
-        /// Its file and line.
+        /// File and line.
         place: String,
-        /// The label.
+        /// Score of the label.
         score: f64,
-        /// What it is of.
+        /// Attribute.
         attribute: String,
-        /// Where gold is from.
+        /// Source of gold.
         gold: String,
-        /// Gold's lowest score.
+        /// Lowest gold score.
         low: f64,
-        /// And its highest.
+        /// Highest gold score.
         high: f64,
     },
-    /// A file or run of scores is named more than once.
+    /// A file or run of scores is passed twice.
     #[error("--scores {path} is given twice")]
     #[diagnostic(help("name each file and run once"))]
     ScoresTwice {
-        /// As given.
+        /// Path as passed.
         path: String,
     },
-    /// A file of labels cannot be read.
+    /// A file of labels is unreadable.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Labels(DataError),
-    /// The folder of a run has no table of scores.
+    /// A run folder has no table of scores.
     #[error("{path} holds no {name}")]
     #[diagnostic(help("give the folder of a finished run of `probity metrics` or of a method that scores"))]
     NoScores {
         /// The folder.
         path: String,
-        /// The table's name.
+        /// File name of the table.
         name: &'static str,
     },
-    /// What is to be compared are not two metrics.
+    /// The value of the option is not two metrics.
     #[error("--compare: expected two metrics, such as bleu,rouge-l")]
     #[diagnostic(help("there are {known}"))]
     NoPair {
-        /// All names.
+        /// Known names.
         known: String,
     },
-    /// A metric or an attribute that is not there.
+    /// An unknown metric or attribute.
     #[error("--{option}: there is no {what} `{name}`")]
     #[diagnostic(help("{near}there are {known}"))]
     Unknown {
-        /// The option by which it was named.
+        /// Option that named it.
         option: &'static str,
         /// `metric` or `gold attribute`.
         what: &'static str,
-        /// As it was named.
+        /// The name.
         name: String,
-        /// `did you mean …? `, where a name is near enough.
+        /// `did you mean …? ` if a name is similar.
         near: String,
-        /// All names.
+        /// Known names.
         known: String,
     },
-    /// A gate without anything to hold a run against, or with two.
+    /// A gate without a baseline, or with two.
     #[error("there is nothing, or more than one thing, to hold the run against")]
     #[diagnostic(help("--baseline DIR gives another run, --candidates NEW,OLD two candidates of this one"))]
     NoBaseline,
@@ -111,23 +111,23 @@ pub enum AnalysisError {
     NoScoreNow {
         /// The run.
         run: String,
-        /// The items of the baseline with a score, counted.
+        /// Number of baseline items with a score.
         before: String,
     },
-    /// Two runs are not of one judge.
+    /// Two runs have different judges.
     #[error("{run} and {baseline} were not judged alike: {what}")]
     #[diagnostic(help("{hint}"))]
     Unlike {
         /// The run.
         run: String,
-        /// What it is held against.
+        /// The baseline.
         baseline: String,
-        /// The settings.
+        /// Settings that differ.
         what: String,
-        /// What to do.
+        /// How to fix it.
         hint: &'static str,
     },
-    /// Scores say nothing across runs.
+    /// Scores that cannot be compared across runs.
     #[error(
         "`{name}` of {run}: the texts of an item divide these scores among themselves, so their mean is the same \
          whatever the texts are"
@@ -141,7 +141,7 @@ pub enum AnalysisError {
         /// The attribute.
         name: String,
     },
-    /// A run is not at its end.
+    /// A run is unfinished.
     #[error("{run} is {status}: a part of its scores says nothing of the others")]
     #[diagnostic(help(
         "go on with it (--resume); --allow-unlike holds it against the other all the same, and says so"
@@ -149,30 +149,30 @@ pub enum AnalysisError {
     Unfinished {
         /// The run.
         run: String,
-        /// How it stands.
+        /// Its status.
         status: &'static str,
     },
-    /// Scores that cannot be added up.
+    /// Scores whose sum is not finite.
     #[error("the scores of `{name}` are too large to be added up")]
     #[diagnostic(help("give them in another unit"))]
     TooLarge {
         /// The attribute.
         name: String,
     },
-    /// A row of a run's table is none.
+    /// A malformed row of a run's table.
     #[error("{place}: {why}")]
     #[diagnostic(help("`probity check` says whether the run is as it was written"))]
     Row {
         /// Line and file.
         place: String,
-        /// What is wrong.
+        /// What is wrong with it.
         why: String,
     },
-    /// Nothing that a metric scored is known to gold.
+    /// No row of a metric matches gold.
     #[error(transparent)]
     #[diagnostic(transparent)]
     NoOverlap(Box<NoOverlap>),
-    /// Two rows say how good one candidate is, and either could be meant.
+    /// Two rows score the same candidate.
     #[error("{place}: {what} was already on {first}")]
     #[diagnostic(help(
         "each candidate has one score of a metric or attribute; where an item has several candidates, both files name \
@@ -183,59 +183,59 @@ pub enum AnalysisError {
         option: &'static str,
         /// The second row: its line, file, item and candidate.
         place: String,
-        /// What it says again.
+        /// What is repeated.
         what: String,
-        /// The line of the first.
+        /// Line of the first row.
         first: String,
     },
-    /// Two metrics to be compared have no candidate in common.
+    /// Two metrics have no candidate in common.
     #[error("--compare: no candidate has a gold score and scores of both {first} and {second}")]
     #[diagnostic(help(
         "score the same samples with both; preferences are no gold scores, and two metrics are not compared by them"
     ))]
     NothingToCompare {
-        /// A metric.
+        /// First metric.
         first: String,
-        /// The other.
+        /// Second metric.
         second: String,
     },
-    /// A file of scores cannot be read.
+    /// A file of scores is unreadable.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Scores(DataError),
-    /// A run is not as it was written.
+    /// A run's files do not match its manifest.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Run(#[from] StoreError),
-    /// Gold cannot be read.
+    /// Gold is unreadable.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Gold(DataError),
 }
 
-/// Nothing that a metric scored is known to gold: figures over nothing would hide that names differ.
+/// No row of a metric matches gold. Empty figures would hide that the names differ.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("no score of `{metric}` in {file} has gold in {gold}\n  {first}")]
 #[diagnostic(help("{what} in gold are {some}{near}; item and candidate must be the same in both files"))]
 pub struct NoOverlap {
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// The file of its scores.
+    /// File of its scores.
     pub file: String,
-    /// The file of gold.
+    /// File of gold.
     pub gold: String,
-    /// Its first score.
+    /// First score.
     pub first: String,
     /// `items` or `candidates of that item`.
     pub what: &'static str,
-    /// Some that gold has.
+    /// Some names that gold has.
     pub some: String,
-    /// `; the nearest is …`, where a name is near enough.
+    /// `; the nearest is …` if a name is similar.
     pub near: String,
 }
 
 impl AnalysisError {
-    /// The option whose value is to blame, by its long name.
+    /// Long name of the option to blame.
     pub fn option(&self) -> &'static str {
         match self {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
@@ -264,10 +264,10 @@ impl AnalysisError {
 #[error("no candidate has a gold score for `{attribute}`; the data have: {known}")]
 #[diagnostic(help("{hint}"))]
 pub struct UnknownGold {
-    /// The attribute asked for.
+    /// Requested attribute.
     pub attribute: String,
-    /// The attributes that the data have scores for.
+    /// Attributes that have gold scores.
     pub known: String,
-    /// The nearest name, and how to go on without gold.
+    /// The nearest name, and how to continue without gold.
     pub hint: String,
 }

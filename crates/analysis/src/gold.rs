@@ -1,4 +1,4 @@
-//! Predicted scores against the gold scores in the data, and by system.
+//! Agreement of predicted scores with gold scores, and means by system.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,30 +13,32 @@ use crate::error::UnknownGold;
 use crate::figures::{bounds, mean, number, sums_by_id};
 use crate::table::{Cell, Table};
 
-/// More systems than this are left to the files.
+/// Maximum number of systems in a table.
 const SYSTEMS_SHOWN: usize = 40;
 
-/// Whether an attribute's gold scores are there to compare with.
+/// Availability of gold scores for an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoldUse<'a> {
     /// The attribute.
     pub attribute: &'a str,
-    /// Some candidate has a score for it, and gold is wanted.
+    /// Whether gold is wanted and a candidate has a score for the attribute.
     pub present: bool,
-    /// Scores are compared with gold where it is present; not with `--no-gold`.
+    /// Whether to compare with gold; false with `--no-gold`.
     pub wanted: bool,
 }
 
-/// Which attributes have gold. Data without any gold scores are fine, and so is one attribute without them beside one
-/// that has them; data that have scores, but none for any of the attributes, or for one that is spelt nearly like
-/// another's name, are most likely asked for by a wrong name, which is an error.
+/// Determines which attributes have gold scores.
+///
+/// Data without gold scores are accepted, and so are single attributes without them. It is an error if the data have
+/// gold scores for none of the attributes, or if an attribute without them is a likely misspelling of one that has
+/// them.
 pub fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bool) -> Result<Vec<GoldUse<'a>>, UnknownGold> {
     let known = attributes_of(samples);
     let is_present = |attribute: &String| known.contains(attribute.as_str());
     if !no_gold && !known.is_empty() {
         let none = !attributes.iter().any(is_present);
         let is_wrong = |attribute: &&String| !is_present(attribute) && (none || nearest(attribute, &known).is_some());
-        // Judged all the same, a misspelt attribute would cost a run and agree with nothing.
+        // A misspelt attribute would waste a run and never match gold.
         if let Some(attribute) = attributes.iter().find(is_wrong) {
             return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
         }
@@ -46,12 +48,12 @@ pub fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bool) -> 
     Ok(attributes.iter().map(gold_use).collect())
 }
 
-/// What candidates have scores for.
+/// Attributes with gold scores.
 fn attributes_of(samples: &[Sample]) -> BTreeSet<&str> {
     samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect()
 }
 
-/// An error where no candidate has a score for one of these, which are what is wanted; `go_on` says what to do without.
+/// Returns an error if one of the attributes has no gold scores. `go_on` is the hint on how to continue without it.
 pub fn refuse_unknown(samples: &[Sample], attributes: &[String], go_on: &str) -> Result<(), UnknownGold> {
     let known = attributes_of(samples);
     let absent = attributes.iter().find(|attribute| !known.contains(attribute.as_str()));
@@ -83,7 +85,7 @@ pub fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>])
     AgreementFigures::of(&contexts(samples, attribute, scores), &Resampling::default())
 }
 
-/// The same candidates, context by context.
+/// Candidates with score and gold, by context.
 pub fn contexts<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Vec<Vec<SystemScore<'a>>> {
     let score = |candidate: &'a Candidate, predicted: Option<f64>| {
         Some(SystemScore { system: &candidate.id, predicted: predicted?, gold: *candidate.scores.get(attribute)? })
@@ -94,17 +96,16 @@ pub fn contexts<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option
         found.sort_by(|a, b| a.system.cmp(b.system));
         found
     };
-    // By ids: groups of the jackknife, and sums to their last digit, do not depend on the order of the data.
+    // Sorted by id, so that jackknife groups and floating-point sums do not depend on the order of the data.
     let mut by_id: Vec<(&Sample, &Vec<Option<f64>>)> = samples.iter().zip(scores).collect();
     by_id.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
     by_id.into_iter().map(context).collect()
 }
 
-/// Agreement with preferences. A best score that k candidates share counts as 1/k: a tie between two as half. What was not
-/// decided does not count and is told.
+/// Agreement with preferences. A best score shared by k candidates counts as 1/k, so a tie of two counts half.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PreferenceAgreement {
-    /// The mean point; `None` of no sample.
+    /// Mean point; `None` without samples.
     pub accuracy: Option<f64>,
     /// Its interval.
     pub interval: Option<Interval>,
@@ -117,7 +118,7 @@ pub struct PreferenceAgreement {
 }
 
 impl PreferenceAgreement {
-    /// Of the points of samples, from 0 to 1.
+    /// From points between 0 and 1, one per sample.
     pub fn of(points: &[f64]) -> Self {
         let count = |is: fn(f64) -> bool| points.iter().filter(|point| is(**point)).count();
         Self {
@@ -152,7 +153,7 @@ pub fn table() -> Table {
     table
 }
 
-/// Adds a row to a table of [`table`].
+/// Adds a row to a table from [`table`].
 pub fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &mut Table) {
     let spearman = figures.spearman.per_context;
     let system = figures.spearman.system.map(|system| system.figure);
@@ -180,10 +181,9 @@ pub fn systems_table(unit: &str) -> Table {
     table
 }
 
-/// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
-/// are none or too many.
+/// Adds the mean score of each candidate id with two contexts or more, best first. Adds nothing if there are too many.
 pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Table) {
-    // An id that occurs once is the name of a text: a table of them would be the table of scores again.
+    // An id that occurs once names a text, and a table of those would repeat the table of scores.
     let recurring = sums_by_id(samples, scores).into_iter().filter(|(_, (_, n))| *n >= 2);
     let mut means: Vec<(&str, f64, usize)> = recurring.map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
     if means.len() > SYSTEMS_SHOWN {
@@ -198,7 +198,7 @@ pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f6
     }
 }
 
-/// How often each candidate id has a higher, an equal, and a lower score than another candidate of the same sample.
+/// Numbers of higher, equal and lower scores of each candidate id against the others of the same sample.
 fn results_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, [usize; 3]> {
     let mut results: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for (sample, scores) in samples.iter().zip(scores) {
@@ -223,7 +223,7 @@ fn results_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTre
     results
 }
 
-/// Tables of a run with the main one first: that of the candidates, unless their ids are positions, which name no system.
+/// Orders the tables of a run. The table of candidates comes first, unless their ids are positions.
 pub fn main_first(candidates: Table, others: impl IntoIterator<Item = Table>) -> Vec<Table> {
     let is_position = |row: &Vec<Cell>| matches!(row.get(1), Some(Cell::Text(id)) if is_position(id));
     let of_positions = candidates.rows.iter().all(is_position);
@@ -233,7 +233,7 @@ pub fn main_first(candidates: Table, others: impl IntoIterator<Item = Table>) ->
     tables
 }
 
-/// Where no attribute was asked for: what the data have gold of, which the scores could be held against.
+/// Adds a note on the attributes with gold scores, for runs without an attribute.
 pub fn note_unused(samples: &[Sample], table: &mut Table) {
     let known = listed(&attributes_of(samples));
     if !known.is_empty() {

@@ -1,4 +1,4 @@
-//! `--attribute WORD=COLUMN`: the word in the prompt, and the gold scores that it is compared with.
+//! `--attribute WORD=COLUMN`: the word for the prompt, and the name of its gold scores.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ const ATTRIBUTE: &str = "attribute";
 /// Attributes whose gold scores have another name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoldColumns {
-    /// The word in the prompt and the name in the data.
+    /// Word in the prompt and name in the data.
     pairs: Vec<(String, String)>,
 }
 
 impl GoldColumns {
-    /// Takes the columns out of options, so that a method sees words alone.
+    /// Removes the columns from the options, so that a method receives only the words.
     pub fn split(given: &GivenOptions) -> (GivenOptions, Self) {
         let (mut given, mut columns) = (given.clone(), Self::default());
         for text in given.get_mut(ATTRIBUTE).map_or_else(Vec::new, texts) {
@@ -34,7 +34,7 @@ impl GoldColumns {
         (given, columns)
     }
 
-    /// Options as they were given, for the manifest.
+    /// Restores the options for the manifest.
     pub fn joined(&self, mut options: Value) -> Value {
         for text in options.get_mut(ATTRIBUTE).map_or_else(Vec::new, texts) {
             if let Some((word, column)) = self.pairs.iter().find(|(word, _)| word == text) {
@@ -44,7 +44,7 @@ impl GoldColumns {
         options
     }
 
-    /// The samples with these gold scores under the words.
+    /// The samples with these gold scores renamed to the words.
     pub fn renamed<'s>(&self, samples: &'s [Sample], no_gold: bool) -> Result<Cow<'s, [Sample]>, UnknownGold> {
         if self.pairs.is_empty() {
             return Ok(Cow::Borrowed(samples));
@@ -68,7 +68,7 @@ impl GoldColumns {
     }
 }
 
-/// Each text of an option that has one or several.
+/// The texts of an option with one or several values.
 fn texts(value: &mut Value) -> Vec<&mut String> {
     match value {
         Value::String(text) => vec![text],

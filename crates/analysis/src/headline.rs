@@ -1,4 +1,4 @@
-//! The figure of a run where there is room for one line.
+//! One-line summary figure of a run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,26 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::number;
 
-/// The one figure that summarises a run.
+/// Figure that summarises a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
-    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no
-    /// gold.
+    /// Name: `Spearman`, the mean over contexts; `accuracy` of preferences; `mean` of scores without gold.
     pub figure: Cow<'static, str>,
-    /// What was judged; absent where the method asks for no attribute.
+    /// Attribute; absent if the method has none.
     pub attribute: Option<String>,
-    /// The figure; null where it is not defined.
+    /// Value; null if undefined.
     pub value: Option<f64>,
 }
 
 impl Headline {
-    /// A figure with what it is.
+    /// Creates a headline.
     pub fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
         Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
     }
 }
 
-/// `Spearman 0.412 (coherence)`, with a dash for what is not defined.
+/// `Spearman 0.412 (coherence)`, with a dash for an undefined value.
 impl fmt::Display for Headline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.figure, number(self.value))?;

@@ -1,12 +1,12 @@
-//! What scores are worth: everything that is computed from the scores of a run and the labels of its samples.
+//! Evaluation of scores: everything computed from the scores of a run and the labels of its samples.
 //!
 //! - [`gold`]: agreement with gold scores and preferences.
-//! - [`conclusion`]: the first sentence of a run, and how far to trust it.
-//! - [`trust`]: what labels promise of scores.
-//! - [`MetaInputs`]: any table of scores compared with people's ([`MetaParams`] are its options).
+//! - [`conclusion`]: the main result of a run, and how far to trust it.
+//! - [`trust`]: guarantees that labels give for scores.
+//! - [`MetaInputs`]: any table of scores compared with human judgements ([`MetaParams`] are its options).
 //! - [`gate()`]: a run compared with a baseline.
 //!
-//! Thresholds of words such as "weak" or "few" are constants of [`thresholds`].
+//! The limits of words such as "weak" or "few" are constants in [`thresholds`].
 
 pub mod conclusion;
 mod error;

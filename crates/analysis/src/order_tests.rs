@@ -1,4 +1,4 @@
-//! Results that must not depend on the order of rows.
+//! Results that do not depend on the order of rows.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use probity_options::read;
 
 use crate::{AnalysisError, GateOptions, MetaInputs, MetaParams, gate};
 
-/// Rows of a table in an order that the seed draws.
+/// Rows of a table in random order.
 fn shuffled(rows: &[String], seed: u64) -> String {
     let mut rows = rows.to_vec();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -22,7 +22,7 @@ fn shuffled(rows: &[String], seed: u64) -> String {
     rows.concat()
 }
 
-/// Scores by two metrics, gold by two attributes and labels, of items with three candidates each.
+/// Scores by two metrics, gold for two attributes, and labels, for items with three candidates each.
 fn tables(items: usize) -> [Vec<String>; 3] {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let mut draw = |below: u64| random.next_u64() % below;
@@ -38,7 +38,7 @@ fn tables(items: usize) -> [Vec<String>; 3] {
                         + "\n",
                 );
             }
-            // Half of the items have gold, which is what promises are for.
+            // Half of the items have gold, so that there are guarantees for the rest.
             if item % 2 == 0 {
                 gold.push(
                     json!({"item": item.to_string(), "candidate": candidate, "attribute": "x", "score": quality})
@@ -68,7 +68,7 @@ fn evaluated(folder: &Path) -> (Value, String) {
     let inputs = MetaInputs::read(&params).unwrap_or_else(|error| panic!("{error}"));
     let mut found =
         inputs.evaluate::<AnalysisError>(&params, true, &mut || Ok(())).unwrap_or_else(|error| panic!("{error}"));
-    // Notes name the lines of the files.
+    // Notes contain line numbers.
     found.values["notes"].take();
     (json!({"values": found.values, "verdict": found.verdict}), format!("{:?}", found.to_label))
 }
@@ -135,7 +135,7 @@ fn a_gate_decides_from_six_items_that_changed() {
     assert_eq!(name(&[0.0; 5]), "undecided", "p is 0.0625");
     assert_eq!((name(&[0.0; 6]), name(&[2.0; 6])), ("worse", "better"), "p is 0.031");
     assert_eq!((name(&[0.0]), name(&[1.0; 2])), ("undecided", "same"));
-    // Items that did not change, and differences that are not quite alike, decide no more than that.
+    // Unchanged items, and differences that are only nearly equal, give no stronger decision.
     let beside = |same: usize| [vec![0.5; 5], vec![1.0; same]].concat();
     assert_eq!((name(&beside(1)), name(&beside(15)), name(&[0.5, 0.4999])), ("undecided", "undecided", "undecided"));
 }

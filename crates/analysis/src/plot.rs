@@ -1,59 +1,59 @@
-//! Plots as data: a method describes them, a run's summary holds them, and a report draws them.
+//! Plots as data: a method describes them, a run's summary stores them, and a report draws them.
 
 use serde::{Deserialize, Serialize};
 
-/// The number of series that look different in a plot.
+/// Number of distinct series styles.
 pub const SERIES: usize = 6;
 
-/// A plot of a method's figures.
+/// A plot of figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
-    /// Identifies it within its run: letters, digits and hyphens.
+    /// Unique within its run: letters, digits and hyphens.
     pub id: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// How to read it.
+    /// Caption: how to read it.
     pub caption: String,
-    /// What is drawn.
+    /// Contents.
     #[serde(flatten)]
     pub drawing: Drawing,
 }
 
-/// What a [`Plot`] draws.
+/// Contents of a [`Plot`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "drawing", rename_all = "snake_case")]
 pub enum Drawing {
-    /// Series over one axis.
+    /// Lines over a common axis.
     Lines {
-        /// The horizontal axis.
+        /// Horizontal axis.
         x: LineAxis,
-        /// The name of the vertical axis.
+        /// Name of the vertical axis.
         y: String,
-        /// The lines.
+        /// Lines.
         series: Vec<Series>,
     },
     /// Groups of points in a plane.
     Map {
-        /// The groups.
+        /// Groups.
         groups: Vec<Series>,
     },
-    /// Correlations between the same names in rows and columns.
+    /// Correlation matrix.
     Correlations {
-        /// The names.
+        /// Names of rows and columns.
         names: Vec<String>,
-        /// `cells[row][column]`; `None` where it is not defined.
+        /// `cells[row][column]`; `None` if undefined.
         cells: Vec<Vec<Option<f64>>>,
     },
     /// Estimates with intervals.
     Forest {
-        /// The name of the horizontal axis.
+        /// Name of the horizontal axis.
         x: String,
         /// One row each.
         rows: Vec<ForestEstimate>,
-        /// The value of the broken line.
+        /// Position of the broken reference line.
         reference: f64,
     },
-    /// How often the first position wins, before and after it was corrected for position bias.
+    /// Win rate of the first position, before and after correction for position bias.
     PositionBias {
         /// One row for each prompt.
         rows: Vec<BiasEstimate>,
@@ -63,52 +63,52 @@ pub enum Drawing {
 /// A point of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// On the horizontal axis; of names, their position.
+    /// Horizontal value; for names, their position.
     pub x: f64,
-    /// On the vertical axis.
+    /// Vertical value.
     pub y: f64,
-    /// The ends between which y may be.
+    /// Band around y.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub band: Option<(f64, f64)>,
 }
 
-/// A line with its points, from left to right; or a group of points.
+/// A line with its points from left to right, or a group of points.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its points.
+    /// Points.
     pub points: Vec<Point>,
 }
 
-/// The horizontal axis of lines.
+/// Horizontal axis of lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineAxis {
     /// Counts, with the name of what is counted.
     Counts(String),
-    /// Names, at the positions 0, 1, 2 …
+    /// Names at the positions 0, 1, 2, …
     Names(Vec<String>),
 }
 
 /// An estimate with its interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForestEstimate {
-    /// What it is of.
+    /// Name.
     pub name: String,
-    /// The estimate.
+    /// Value.
     pub value: f64,
-    /// The ends of its interval.
+    /// Interval.
     pub interval: Option<(f64, f64)>,
 }
 
-/// The share of comparisons that the first position wins.
+/// Share of comparisons that the first position wins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BiasEstimate {
-    /// The prompt.
+    /// Prompt.
     pub name: String,
-    /// As judged.
+    /// Before correction.
     pub before: f64,
-    /// After it was corrected.
+    /// After correction.
     pub after: Option<f64>,
 }

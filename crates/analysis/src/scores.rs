@@ -2,17 +2,16 @@
 
 use serde::Serialize;
 
-/// The scores of a run, as its method declares them. Serialised, these are the facts in `summary.json` that a report needs.
+/// The scores of a run, as declared by its method. They are serialised into `summary.json` for reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunScores {
-    /// Between which values scores are, so that intervals of their means end there; `None` where they may have any value.
+    /// Range of the scores, which also limits intervals of their means; `None` if unbounded.
     #[serde(rename = "scores_within", skip_serializing_if = "Option::is_none")]
     pub within: Option<[f64; 2]>,
-    /// Whether the method's own tables compare its scores with people's, so that a report need not do so for each score
-    /// and attribute.
+    /// Whether the method's own tables compare its scores with gold, so that a report need not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tells_agreement: bool,
-    /// What is in the table of scores; empty where the method judges no candidates.
+    /// Contents of the table of scores; empty if the method judges no candidates.
     #[serde(skip)]
     pub attributes: Vec<AttributeScores>,
 }
@@ -20,9 +19,9 @@ pub struct RunScores {
 /// The scores of one attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttributeScores {
-    /// Absent where the method judges by no attribute.
+    /// Absent if the method has no attribute.
     pub attribute: Option<String>,
-    /// By sample and candidate.
+    /// Scores by sample and candidate.
     pub scores: Vec<Vec<Option<f64>>>,
 }
 
@@ -34,7 +33,7 @@ impl AttributeScores {
 }
 
 impl RunScores {
-    /// Scores between two values, or anywhere; see [`Self::within`].
+    /// Empty scores with a range; see [`Self::within`].
     pub fn new(within: Option<[f64; 2]>) -> Self {
         Self { within, ..Self::default() }
     }

@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::plot::Plot;
 
-/// A table with a title, lines below it, and plots of its figures. Methods do not print; whoever runs them does.
+/// A table with a title, notes below it, and plots of its figures. Methods return tables; callers print them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Table {
-    /// Names files and anchors of a report: lower-case letters, digits and hyphens. A report sets it.
+    /// Names files and anchors of a report: lower-case letters, digits and hyphens. Set by the report.
     #[serde(skip)]
     pub id: String,
-    /// The run it belongs to, where a report has several; `None` where the table is about several.
+    /// The run of the table, if a report has several; `None` if the table covers several runs.
     #[serde(skip)]
     pub run: Option<String>,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// Column heads; empty where there are only lines.
+    /// Column heads; empty if there are only notes.
     pub columns: Vec<String>,
-    /// Cells by row, as many as columns.
+    /// Cells by row, one for each column.
     pub rows: Vec<Vec<Cell>>,
-    /// Lines below the table.
+    /// Notes below the table.
     pub notes: Vec<String>,
-    /// Plots of its figures, which a report draws.
+    /// Plots of the figures, drawn by reports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plots: Vec<Plot>,
-    /// Whether the terminal shows it without being asked for details; where a run has no such table, it shows the first.
+    /// Whether the terminal shows it without `--details`. If no table of a run is main, the first is shown.
     #[serde(skip)]
     pub is_main: bool,
 }
@@ -36,13 +36,13 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// Text, verbatim. It may come from data and be hostile: each form of a table escapes it.
+    /// Text, verbatim. It may come from data and be hostile: each output format escapes it.
     Text(String),
     /// A whole number.
     Count(u64),
     /// A number and its interval.
     Estimate {
-        /// The number, unrounded.
+        /// Number, unrounded.
         value: f64,
         /// Lower end.
         low: f64,
@@ -51,19 +51,19 @@ pub enum Cell {
     },
     /// A number.
     Number {
-        /// The number, unrounded.
+        /// Number, unrounded.
         value: f64,
-        /// How many decimals people see.
+        /// Number of decimals in text.
         decimals: u8,
     },
-    /// The ends of an interval whose figure is in another column.
+    /// Ends of an interval whose value is in another column.
     Bounds {
         /// Lower end.
         low: f64,
         /// Upper end.
         high: f64,
     },
-    /// A share of all, which people see in percent.
+    /// A share, shown in percent.
     Share {
         /// Between 0 and 1, unrounded.
         share: f64,
@@ -73,18 +73,18 @@ pub enum Cell {
         /// Between 0 and 1, unrounded.
         p: f64,
     },
-    /// A sample of a run in a report, which the page links to.
+    /// Number of the run in the report.
     Sample {
-        /// The run's position in the report.
+        /// Sample id.
         run: usize,
         /// The sample's id.
         sample: String,
     },
-    /// Nothing, because it is not defined or not there.
+    /// Missing or undefined.
     Missing,
 }
 
-/// Cells of one row: each value becomes a [`Cell`] by its type.
+/// Cells of one row. Each value is converted to a [`Cell`] by its type.
 #[macro_export]
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { [$($crate::Cell::from($cell)),*] };
@@ -96,7 +96,7 @@ impl Cell {
         !matches!(self, Self::Text(_) | Self::Sample { .. })
     }
 
-    /// The number of a figure, unrounded.
+    /// The value of a figure, unrounded.
     pub fn value(&self) -> Option<f64> {
         match self {
             Self::Number { value, .. } | Self::Estimate { value, .. } => Some(*value),
@@ -114,9 +114,9 @@ impl Cell {
         }
     }
 
-    /// As people read it: text verbatim, numbers rounded, a dash for nothing.
+    /// The cell as text: text verbatim, numbers rounded, a dash if missing.
     pub fn shown(&self) -> String {
-        // A summary that was changed may want any number of decimals.
+        // A modified summary may have any number of decimals.
         let rounded = |value: &f64, decimals: u8| fixed(*value, usize::from(decimals.min(17)));
         match self {
             Self::Text(text) | Self::Sample { sample: text, .. } => text.clone(),
@@ -127,7 +127,7 @@ impl Cell {
             }
             Self::Bounds { low, high } => format!("{} … {}", rounded(low, 3), rounded(high, 3)),
             Self::Share { share } => format!("{}%", rounded(&(100.0 * share), 1)),
-            // `0.0e0` says no more than zeros.
+            // `0.0e0` is no better than zeros.
             Self::PValue { p } if *p >= 0.001 || *p == 0.0 => rounded(p, 3),
             Self::PValue { p } => format!("{p:.1e}"),
             Self::Missing => "–".to_owned(),
@@ -178,36 +178,36 @@ impl<C: Into<Self>> From<Option<C>> for Cell {
 }
 
 impl Table {
-    /// A table without rows yet.
+    /// A table without rows.
     pub fn new<S: Into<String>>(title: impl Into<String>, columns: impl IntoIterator<Item = S>) -> Self {
         Self { title: title.into(), columns: columns.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The same with its name in a report.
+    /// Sets the id.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// Adds a row; it must have as many cells as there are columns.
+    /// Adds a row. It must have one cell for each column.
     pub fn push<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.columns.len(), "table `{}`", self.title);
         self.rows.push(cells);
     }
 
-    /// Adds a line below the table.
+    /// Adds a note.
     pub fn note(&mut self, line: impl Into<String>) {
         self.notes.push(line.into());
     }
 
-    /// Whether all of a column's cells are numbers.
+    /// Whether all cells of a column are numbers.
     pub fn is_numeric(&self, column: usize) -> bool {
         self.rows.iter().all(|row| row.get(column).is_none_or(Cell::is_numeric))
     }
 
-    /// The title, with the run's name where there is one.
+    /// The title, with the run's name if there is one.
     pub fn heading(&self) -> String {
         self.run.as_ref().map_or_else(|| self.title.clone(), |run| format!("{} ({run})", self.title))
     }

@@ -1,10 +1,10 @@
-//! What several tests share.
+//! Helpers for tests.
 
 use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
 
-/// A sample whose candidates `0`, `1` … have these gold scores for coherence.
+/// A sample with candidates `0`, `1`, … and these gold scores for coherence.
 pub(crate) fn sample(id: &str, golds: &[f64]) -> Sample {
     let candidate = |(k, gold): (usize, &f64)| Candidate {
         id: k.to_string(),

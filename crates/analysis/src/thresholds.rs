@@ -1,27 +1,27 @@
-//! From which values on a figure is called weak, few, many or clear, once for everything that a run concludes.
+//! Limits from which figures count as weak, few, many or significant.
 
 // docs/trust.md states these numbers.
 
-/// A difference with a greater p may be chance.
+/// A difference with a larger p may be chance.
 pub const SIGNIFICANT: f64 = 0.05;
 
-/// A lower correlation with gold is weak. The whole interval must be above, so that the word excludes the same at any
-/// number of contexts: a point estimate of ten contexts is above where the truth is far below as often as not.
+/// A lower correlation with gold is weak. The whole interval must be above, so that the standard does not depend on the
+/// number of contexts: with ten contexts, a point estimate is often far above the true value.
 pub const WEAK_CORRELATION: f64 = 0.3;
-/// The same of accuracy, as a share of the way from chance to all right: 60% between two.
+/// The same limit for accuracy, as a share of the way from chance to 1: 60% for two candidates.
 pub const WEAK_ABOVE_CHANCE: f64 = 0.2;
 
-/// Figures over fewer independent units (contexts, samples, groups, checked answers) are a beginning.
+/// Figures over fewer independent units (contexts, samples, groups, checked answers) are preliminary.
 pub const FEW_UNITS: usize = 10;
 
-/// Verdicts that change with presentation order in more than this share of pairs say only which position the model likes.
+/// If more than this share of the verdicts change with presentation order, they only measure position bias.
 pub const MOST_TURN: f64 = 0.5;
-/// Above this, the order has a large part in the verdict.
+/// Above this share, presentation order strongly affects the verdicts.
 pub const MANY_TURN: f64 = 0.2;
-/// The same as [`MOST_TURN`] for answers with low label mass.
+/// Like [`MOST_TURN`], for answers with low label mass.
 pub const MOST_LOW: f64 = 0.5;
-/// The same as [`MANY_TURN`] for answers with low label mass.
+/// Like [`MANY_TURN`], for answers with low label mass.
 pub const MANY_LOW: f64 = 0.1;
-/// What was left unscored in more than this share was not compared with people, and is no random part: texts that are too
-/// long, answers that cannot be read.
+/// Above this share of unscored results, the scored ones are no random sample: long texts and unparsable answers are
+/// missing.
 pub const MANY_UNSCORED: f64 = 0.1;

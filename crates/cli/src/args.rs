@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::Meta;
 use probity_methods::{DynMethod, Metrics};
-use probity_session::{ErrorText, GenerateLine, ScoreLine, Stage, UserConfig, UserConfigError};
+use probity_session::{ErrorText, GenerateLine, PlannedRun, ScoreLine, UserConfig, UserConfigError};
 use probity_studies::methods;
 
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::groups::{completing, grouped};
+use crate::groups::{completing, grouped, listed, short};
 use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
@@ -20,8 +20,8 @@ use crate::{
 
 /// Judge generated text with a language model on your own machine.
 ///
-/// Methods ask a local model how probable each verdict is and read the probabilities themselves, not a sampled answer.
-/// Nothing goes over the network but what `probity model get` and `probity demo` fetch when you say so.
+/// Methods read the exact probability that a local model gives each verdict, not a sampled answer. Only `probity model
+/// get` and `probity demo` use the network.
 #[derive(Debug, Parser)]
 #[command(name = "probity", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -41,89 +41,89 @@ Examples:
   probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl \\
       --attribute coherence --out compare-run
 
-A small model says how likely a text is (gpt-score); to compare and to rate takes a larger one.
+Likelihood (gpt-score) works with small models; comparing and rating need larger ones.
 
-Exit codes: 0 done; 1 done, but with --strict some samples are unscored, runs or bits
-differ (diff, verify-determinism), a run is damaged (check), or something is worse (gate);
-2 an error; 130 interrupted (finished work is kept).
-Models are kept in $PROBITY_MODELS, or else in the user's cache folder; `probity config` shows defaults.";
+Exit codes: 0 success; 1 unscored samples with --strict, differences (diff,
+verify-determinism), a damaged run (check), a worse run (gate); 2 error;
+130 interrupted (finished work is kept).
+Models are stored in $PROBITY_MODELS or the user's cache folder; see `probity config`.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Do what a recipe says: data, models, methods and folders in one file
+    /// Run a recipe: data, models and methods in one file
     #[command(long_about = recipe::RUN_ABOUT)]
     Run(recipe::RunCommand),
-    /// Write a recipe, check one, or describe them to an editor
+    /// Create or check a recipe, or print its JSON schema
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
-    /// List, get, inspect and verify models
+    /// List, download, inspect and verify models
     #[command(subcommand)]
     Model(model::ModelCommand),
-    /// List, show and export the prompts that ship with probity
+    /// List, show and export the built-in prompts
     #[command(subcommand, long_about = prompts::LONG_ABOUT)]
     Prompts(prompts::PromptsCommand),
-    /// Ask for label or token log-probabilities: the raw interface
+    /// Compute label or token log-probabilities (raw interface)
     #[command(long_about = logprobs::LONG_ABOUT)]
     Logprobs(RawArgs),
-    /// Continue prompts, freely or as a JSON schema, a list or a regular expression allows: the raw interface
+    /// Generate texts, optionally constrained (raw interface)
     #[command(long_about = generate::LONG_ABOUT, after_help = generate::AFTER_HELP)]
     Generate(RawArgs),
-    /// Answer over HTTP: texts and chats as clients of language models ask for them, and exact probabilities
+    /// Serve a model over HTTP, compatible with OpenAI clients
     #[command(long_about = serve::LONG_ABOUT, after_help = serve::AFTER_HELP)]
     Serve(serve::ServeArgs),
-    /// Check that scores have the same bits however they are computed
+    /// Check that scores are bit-identical on this machine
     #[command(long_about = determinism::LONG_ABOUT)]
     VerifyDeterminism(Typed<determinism::DeterminismOptions>),
-    /// Print a sample of a run: texts, the prompt as the model saw it, probabilities token by token
+    /// Show samples, prompts and probabilities of a run
     #[command(long_about = show::LONG_ABOUT)]
     Show(show::RunShowArgs),
-    /// Check that a run's folder is as it was written: files, and every answer
+    /// Check that a run folder is undamaged
     #[command(long_about = verify::LONG_ABOUT)]
     Check(verify::RunCheckArgs),
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
-    /// Make of the folders of all parts (--shard) the folder of one run
+    /// Merge the run folders of all shards (--shard)
     #[command(long_about = merge::LONG_ABOUT)]
     Merge(merge::MergeArgs),
-    /// Write, or submit, the scripts by which Slurm does a recipe in parts
+    /// Write or submit Slurm scripts for a recipe
     #[command(long_about = slurm::LONG_ABOUT)]
     Slurm(slurm::SlurmArgs),
-    /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
+    /// Score candidates with BLEU, chrF, ROUGE, BERTScore, …
     #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
-    /// Label samples by hand: which of two texts is better, or how good one is, on a page in the browser
+    /// Label samples by hand in the browser
     #[command(long_about = label::LONG_ABOUT, after_help = label::AFTER_HELP)]
     Label(label::LabelArgs),
-    /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+    /// Compare scores with human judgements
     #[command(long_about = Meta.long_about(), after_help = meta::AFTER_HELP)]
     Meta(meta::MetaArgs),
-    /// Say whether a run is worse than a baseline, for a build to fail by
+    /// Fail a build if a run is worse than a baseline
     #[command(long_about = gate::LONG_ABOUT)]
     Gate(gate::GateArgs),
-    /// Turn a public data set's file into probity's JSONL
+    /// Convert a public data set to samples
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
-    /// Check and convert files of samples
+    /// Check and convert sample files
     #[command(subcommand, long_about = data::LONG_ABOUT)]
     Data(data::DataCommand),
-    /// Make a report of runs: one HTML file, tables, plots
+    /// Write a report of runs: HTML page, tables, plots
     #[command(long_about = report::LONG_ABOUT, after_help = report::AFTER_HELP)]
     Report(report::ReportArgs),
-    /// See it work: fetch a small model, judge the sample that comes with probity, say how far to trust it
+    /// Download a small model and judge the built-in sample
     ///
-    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, and judges five
-    /// short texts with four candidate summaries each: by likelihood (`gpt-score`), which small models can, and by
-    /// asking which of two is better (`compare`), which they cannot.
+    /// Downloads the model if it is missing (the only step that uses the network), checks its hash, and judges five
+    /// short texts with four candidate summaries each: by likelihood (`gpt-score`), which works with small models, and
+    /// by pairwise comparison (`compare`), which needs larger ones.
     Demo(demo::DemoArgs),
-    /// Show the defaults that are in force, and where they come from
+    /// Show the defaults in effect and their source
     #[command(long_about = config::LONG_ABOUT)]
     Config,
     /// Print a completion script for a shell
     ///
     /// For example: probity completions bash > ~/.local/share/bash-completion/completions/probity
     Completions(reference::CompletionsArgs),
-    /// Print the manual page, or write one page per command
+    /// Print the manual page, or write one per command
     Man(reference::ManArgs),
 }
 
@@ -156,7 +156,12 @@ pub(crate) fn command() -> clap::Command {
         let takes_value = !argument.is_positional() && argument.get_action().takes_values();
         if takes_value { argument.allow_negative_numbers(true) } else { argument }
     };
-    command.mut_subcommands(|sub| completing(sub.mut_args(negative)).mut_subcommands(completing))
+    let command = command.mut_subcommands(|sub| completing(sub.mut_args(negative)).mut_subcommands(completing));
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
+        listed(&command)
+    );
+    command.help_template(template)
 }
 
 /// The same with a model for those commands that name none.
@@ -179,7 +184,11 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     // The defaults are shown, also where the file is wrong.
     let shows = arguments.get(1).is_some_and(|name| name == "config");
     let config = if shows { UserConfig::default() } else { UserConfig::load().map_err(|error| unreadable(&error))? };
-    let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
+    let command = with_model(command(), config.model);
+    // The short help has a line for each option, without its values.
+    let is_short = arguments.iter().any(|argument| argument == "-h");
+    let command = if is_short { command.mut_subcommands(short) } else { command };
+    let matches = command.try_get_matches_from(arguments)?;
     // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
     if let Some((name, sub)) = matches.subcommand()
         && let Some(method) = methods().find(|method| method.name() == name)
@@ -238,7 +247,7 @@ impl Invocation {
 }
 
 /// What these arguments ask for; of a recipe the run of that name.
-fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<Stage> {
+fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<PlannedRun> {
     let command = given.join(" ");
     let none = |why: String| merge::NoRunCommand { command: command.clone(), why };
     let typed: Vec<OsString> = std::iter::once("probity".into()).chain(given.iter().map(Into::into)).collect();

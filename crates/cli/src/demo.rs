@@ -8,7 +8,7 @@ use clap::Args;
 use probity_data::{Sample, read_from};
 use probity_lm::SinkError;
 use probity_runtime::hub::known_model;
-use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, SessionReport, Stage};
+use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, PlannedRun, SessionReport};
 use probity_store::{Existing, RunFolder};
 use probity_studies::method;
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl DemoArgs {
         let given = json!({
             "attribute": [ATTRIBUTE], "data": "samples/demo.jsonl", "model": self.model, "out": out, "overwrite": true,
         });
-        let mut stage = Stage::new(method, given.as_object().expect("it is one"), None)?;
+        let mut stage = PlannedRun::new(method, given.as_object().expect("it is one"), None)?;
         stage.model.computing = self.computing.0.clone();
         // The path stands in the manifest alone: nobody's working folder has such a file.
         let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});

@@ -1,4 +1,4 @@
-//! Which options stand together in `--help`, and which are left out of `-h`.
+//! Groups of commands and options in the help, and which options `-h` omits.
 
 use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Arg, Command, builder::PossibleValue};
@@ -6,7 +6,42 @@ use probity_data::importers;
 use probity_metrics::metrics;
 use probity_runtime::hub::known_models;
 
-/// Headings with the options below them; options that are in none stay where they are.
+/// Headings of `probity --help` with the commands below them. A command that is missing here fails a test.
+const COMMANDS: [(&str, &[&str]); 8] = [
+    (
+        "Judge",
+        &[
+            "compare", "judge", "g-eval", "prompt-scoring", "checklist", "gpt-score", "parapluie", "reward", "learn",
+            "learned",
+        ],
+    ),
+    ("Studies", &["revise", "reviseval", "metacritique", "refeval", "revision", "attack"]),
+    ("Metrics and trust", &["metrics", "meta", "gate", "verify-determinism"]),
+    ("Models", &["model", "prompts", "logprobs", "generate"]),
+    ("Data and labels", &["import", "data", "label"]),
+    ("Runs", &["run", "recipe", "show", "report", "diff", "check", "merge", "slurm"]),
+    ("Server", &["serve"]),
+    ("Setup", &["demo", "config", "completions", "man", "help"]),
+];
+
+/// The commands by group, one line each.
+pub(crate) fn listed(command: &Command) -> String {
+    let line = |name: &&str| {
+        let about = command.find_subcommand(*name).and_then(Command::get_about).map(ToString::to_string);
+        let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
+        format!("  {name:<18}  {about}\n")
+    };
+    let group =
+        |(heading, names): &(&str, &[&str])| format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>());
+    COMMANDS.iter().map(group).collect()
+}
+
+/// The command as `-h` shows it: options without their values.
+pub(crate) fn short(command: Command) -> Command {
+    command.mut_args(|argument| argument.hide_possible_values(true))
+}
+
+/// Headings with the options below them; options in none keep their position.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Prompt",
@@ -25,16 +60,16 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Reviser", &["aspect", "diversify", "good_draft", "reviser_template", "use_truncated", "export_sets"]),
 ];
 
-/// What few people change: shown by `--help` alone.
-const RARE: [&str; 34] = [
+/// Options that few users change: `-h` omits them.
+const RARE: &[&str] = &[
     "adapter", "adjective", "answer_prefix", "analysis_runs", "cache", "compute", "cost_match", "cycles",
     "data_format", "device", "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass",
     "no_store", "progress", "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed",
     "similarity", "steps_template", "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify",
-    "aspect", "seq2seq",
+    "aspect", "seq2seq", "choose", "stop", "sure", "analyses", "text_flags", "defence", "shard", "overwrite",
 ];
 
-/// The command of a method: its options in groups, and of those in `-h` what people choose.
+/// The command of a method: its options in groups, `-h` with the frequent ones.
 pub(crate) fn grouped(command: Command) -> Command {
     command
         .mut_args(|argument| {
@@ -46,7 +81,7 @@ pub(crate) fn grouped(command: Command) -> Command {
             };
             argument.hide_short_help(RARE.contains(&id.as_str()))
         })
-        .after_help("-h shows what people choose, --help everything.")
+        .after_help("-h lists frequent options, --help all.")
 }
 
 /// Values that a shell may complete; others are as good.
@@ -88,4 +123,34 @@ pub(crate) fn completing(command: Command) -> Command {
         Some(values) => argument.value_parser(Suggested(values)).hide_possible_values(true),
         None => argument,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let listed: Vec<&str> = COMMANDS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let command = crate::args::command();
+        let commands: BTreeSet<&str> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        assert_eq!(listed.len(), commands.len());
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), commands);
+    }
+
+    #[test]
+    fn the_short_help_of_a_method_has_at_most_twenty_options_and_short_lines() {
+        for method in probity_studies::methods() {
+            let mut command = crate::args::command();
+            let command = command.find_subcommand_mut(method.name()).expect("a command");
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_short_help_set());
+            let shown: Vec<String> =
+                shown.filter(|one| !one.is_hide_set()).map(|one| one.get_id().to_string()).collect();
+            assert!(shown.len() <= 20, "{}: {} {shown:?}", method.name(), shown.len());
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.chars().count() <= 58, "{}: {about}", method.name());
+        }
+    }
 }

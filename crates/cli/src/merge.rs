@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use probity_session::{Plan, Shards, Stage};
+use probity_session::{Plan, PlannedRun, Shards};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
@@ -52,7 +52,7 @@ impl MergeArgs {
     pub(crate) fn run(
         &self,
         global: Global,
-        asked_for: impl Fn(&[String], Option<&str>) -> miette::Result<Stage>,
+        asked_for: impl Fn(&[String], Option<&str>) -> miette::Result<PlannedRun>,
     ) -> miette::Result<Completed> {
         let shards = Shards::open(&self.folder)?;
         shards.apart_from(&self.out)?;

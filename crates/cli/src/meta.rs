@@ -6,7 +6,7 @@ use clap::Args;
 use probity_methods::Meta;
 use probity_methods::RunSummary;
 use probity_options::OptionSpec;
-use probity_session::{Plan, Stage, stage_options};
+use probity_session::{Plan, PlannedRun, stage_options};
 
 use crate::error::OutputError;
 use crate::events::Terminal;
@@ -51,7 +51,7 @@ impl OptionSet for Meta {
 
 impl MetaArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
-        let stage = Stage::new(&Meta, &self.stage.given, None)?;
+        let stage = PlannedRun::new(&Meta, &self.stage.given, None)?;
         let terminal = Terminal::new(global);
         let terminal = if self.json { terminal.showing(show_json) } else { terminal };
         run_plan(&Plan::of(stage, typed(arguments)), None, terminal, global)

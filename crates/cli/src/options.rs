@@ -167,11 +167,11 @@ fn parser(spec: &OptionSpec) -> ValueParser {
     let spec = spec.clone();
     // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
     ValueParser::from(move |text: &str| {
-        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongValue(ErrorText::of(&error)))
+        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongOptionValue(ErrorText::of(&error)))
     })
 }
 
 /// Why a text is no value, hint and all: clap prints what an error says, and nothing else of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct WrongValue(ErrorText);
+struct WrongOptionValue(ErrorText);

@@ -1,14 +1,14 @@
 //! How the stages of a plan ended.
 
 use probity_methods::Conclusion;
-use probity_session::{InShort, StageEnd, StageOutcome};
+use probity_session::{InShort, RunEnd, RunOutcome};
 
 use crate::events::verdict_text;
 use crate::exit::Completed;
 use crate::terminal::{print, table, visible_line, wrapped};
 
 /// What a recipe's stages say, how far to trust it, and their table.
-pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> miette::Result<()> {
+pub(crate) fn conclude(ends: &[RunEnd<'_>]) -> miette::Result<()> {
     let verdict: Vec<Conclusion> = ends.iter().flat_map(verdict).collect();
     if !verdict.is_empty() {
         let text = if verdict.len() > MOST_REASONS { short_text(&verdict) } else { verdict_text(&verdict) };
@@ -24,7 +24,7 @@ pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> miette::Result<()> {
 const MOST_REASONS: usize = 8;
 
 /// What a stage says, under its name.
-fn verdict(end: &StageEnd<'_>) -> Vec<Conclusion> {
+fn verdict(end: &RunEnd<'_>) -> Vec<Conclusion> {
     let name = end.stage.name();
     let named = |one: &Conclusion| {
         let about = one.about.as_ref().map_or_else(|| name.to_owned(), |about| format!("{name}, {about}"));
@@ -42,13 +42,13 @@ fn short_text(verdict: &[Conclusion]) -> String {
     verdict.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn row(end: &StageEnd<'_>) -> Vec<String> {
+fn row(end: &RunEnd<'_>) -> Vec<String> {
     let status = match end.ended {
-        StageOutcome::Finished(_) => "finished",
-        StageOutcome::Before(_) => "finished before",
-        StageOutcome::Until(_) => "stopped",
-        StageOutcome::Planned => "planned",
-        StageOutcome::Failed => "failed",
+        RunOutcome::Finished(_) => "finished",
+        RunOutcome::Before(_) => "finished before",
+        RunOutcome::Until(_) => "stopped",
+        RunOutcome::Planned => "planned",
+        RunOutcome::Failed => "failed",
     };
     let outcomes = end.in_short().map(|found| found.outcomes.line());
     let found = end.in_short().map(InShort::figures);
@@ -58,13 +58,13 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
 }
 
 /// What the plan comes to.
-pub(crate) fn done(ends: &[StageEnd<'_>]) -> Completed {
-    let unscored = |end: &StageEnd<'_>| {
+pub(crate) fn done(ends: &[RunEnd<'_>]) -> Completed {
+    let unscored = |end: &RunEnd<'_>| {
         end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
     };
     match () {
         // First, since 1 says that all was done.
-        () if ends.iter().any(|end| matches!(end.ended, StageOutcome::Failed)) => Completed::InPart,
+        () if ends.iter().any(|end| matches!(end.ended, RunOutcome::Failed)) => Completed::InPart,
         () if ends.iter().any(unscored) => Completed::Unscored,
         () => Completed::Success,
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use miette::IntoDiagnostic as _;
 use probity_analysis::Table;
 use probity_report::{Options, ReportedRun, RunReport};
-use probity_session::{ErrorText, PlanProblems, StageEnd, StageOutcome, resolved};
+use probity_session::{ErrorText, PlanProblems, RunEnd, RunOutcome, resolved};
 use probity_stats::Resampling;
 use probity_store::{MANIFEST, Manifest, SUMMARY, check_writable};
 use schemars::JsonSchema;
@@ -136,13 +136,13 @@ impl RecipeReport {
 
     /// Reports on all runs that have finished: now, or before in a folder of a run that was left out. What was only
     /// planned has changed none.
-    pub(crate) fn report(&self, ends: &[StageEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
+    pub(crate) fn report(&self, ends: &[RunEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
         let has_finished = |folder: &&PathBuf| {
             let end = ends.iter().find(|end| end.stage.run.output.out.as_ref() == Some(*folder));
             end.map_or_else(|| Manifest::was_finished(folder), |end| end.in_short().is_some())
         };
         let folders: Vec<PathBuf> = self.folders.iter().filter(has_finished).cloned().collect();
-        if folders.is_empty() || ends.iter().all(|end| matches!(end.ended, StageOutcome::Planned)) {
+        if folders.is_empty() || ends.iter().all(|end| matches!(end.ended, RunOutcome::Planned)) {
             return Ok(());
         }
         self.options.report(&folders, reporter)

@@ -9,7 +9,7 @@ pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<d
     let start = reader.fill_buf().unwrap_or_default();
     if start.trim_ascii_start().starts_with(b"[") {
         (
-            Box::new(BufReader::new(ArrayItems { reader, depth: 0, text: Text::None, place: ArrayPlace::Before })),
+            Box::new(BufReader::new(ArrayItems { reader, depth: 0, text: ArrayText::None, place: ArrayPlace::Before })),
             RecordUnit::Item,
         )
     } else {
@@ -19,7 +19,7 @@ pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<d
 
 /// Whether a byte lies inside a JSON string.
 #[derive(Clone, Copy, PartialEq)]
-enum Text {
+enum ArrayText {
     None,
     Inside,
     /// After a backslash.
@@ -43,7 +43,7 @@ struct ArrayItems<R> {
     reader: R,
     /// Number of open brackets, including the array's own.
     depth: usize,
-    text: Text,
+    text: ArrayText,
     place: ArrayPlace,
 }
 
@@ -62,8 +62,8 @@ impl<R: BufRead> ArrayItems<R> {
                 return wrong("the JSON array has a comma without an item");
             }
             (ArrayPlace::Before, b'[', 0) => {}
-            (ArrayPlace::Item, b',', 1) if self.text == Text::None => self.place = ArrayPlace::Comma,
-            (_, b']', 1) if self.text == Text::None => self.place = ArrayPlace::After,
+            (ArrayPlace::Item, b',', 1) if self.text == ArrayText::None => self.place = ArrayPlace::Comma,
+            (_, b']', 1) if self.text == ArrayText::None => self.place = ArrayPlace::After,
             _ => self.place = ArrayPlace::Item,
         }
         Ok(())
@@ -73,26 +73,26 @@ impl<R: BufRead> ArrayItems<R> {
     /// spaces.
     fn turned(&mut self, byte: u8) -> u8 {
         match (self.text, byte) {
-            (Text::Inside, b'\\') => self.text = Text::Escaped,
-            (Text::Inside, b'"') => self.text = Text::None,
-            (Text::Escaped, _) | (Text::None, b'"') => self.text = Text::Inside,
-            (Text::None, b'[' | b'{') => {
+            (ArrayText::Inside, b'\\') => self.text = ArrayText::Escaped,
+            (ArrayText::Inside, b'"') => self.text = ArrayText::None,
+            (ArrayText::Escaped, _) | (ArrayText::None, b'"') => self.text = ArrayText::Inside,
+            (ArrayText::None, b'[' | b'{') => {
                 self.depth += 1;
                 if self.depth == 1 {
                     return b' ';
                 }
             }
-            (Text::None, b']' | b'}') => {
+            (ArrayText::None, b']' | b'}') => {
                 let closes = self.depth == 1;
                 self.depth = self.depth.saturating_sub(1);
                 if closes {
                     return b'\n';
                 }
             }
-            (Text::None, b',') if self.depth == 1 => return b'\n',
+            (ArrayText::None, b',') if self.depth == 1 => return b'\n',
             // Pretty-printed items contain line breaks. A raw line break in a string stays: the JSON parser rejects it.
-            (Text::None, b'\n' | b'\r') => return b' ',
-            (Text::Inside | Text::None, _) => {}
+            (ArrayText::None, b'\n' | b'\r') => return b' ',
+            (ArrayText::Inside | ArrayText::None, _) => {}
         }
         byte
     }
@@ -152,7 +152,7 @@ mod tests {
         for cut in ["[", "[{\"a\": 1}", "[{\"a\": 1},", "[{\"a\": 1}, {\"a\": ", "[{\"a\": \"]"] {
             assert!(error(cut).contains("cut off"), "{cut}: {}", error(cut));
         }
-        assert!(error("[1][2]").contains("behind the list") && error("[1] x").contains("behind the list"));
+        assert!(error("[1][2]").contains("after the JSON array") && error("[1] x").contains("after the JSON array"));
         assert!(
             error("[1,]").contains("comma") && error("[1,,2]").contains("comma") && error("[,1]").contains("comma")
         );

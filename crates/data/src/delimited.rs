@@ -43,7 +43,7 @@ impl<R: BufRead> Delimited<R> {
         if let Some(name) = repeated(&table.columns) {
             return Err((
                 1,
-                LineError::content("", format!("two columns are called `{}`", crate::line_error::shown(name))),
+                LineError::content("", format!("two columns are named `{}`", crate::line_error::shown(name))),
             ));
         }
         if let Some(Start { line, wrong: Some(wrong) }) = table.reader.get_mut().starts.pop_front() {
@@ -136,7 +136,7 @@ struct Quotes<R> {
     inner: R,
     delimiter: u8,
     limit: usize,
-    state: State,
+    state: ParserState,
     line: usize,
     opened: usize,
     row_bytes: usize,
@@ -172,7 +172,7 @@ impl WrongQuotes {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum ParserState {
     /// Between rows.
     Between,
     /// At the start of a cell.
@@ -191,7 +191,7 @@ impl<R> Quotes<R> {
             inner,
             delimiter,
             limit,
-            state: State::Between,
+            state: ParserState::Between,
             line: 1,
             opened: 0,
             row_bytes: 0,
@@ -201,29 +201,29 @@ impl<R> Quotes<R> {
 
     fn step(&mut self, byte: u8) {
         // A line break inside quotes is text (RFC 4180). Treating it as a row end would misnumber all later rows.
-        let ends_row = matches!(byte, b'\n' | b'\r') && self.state != State::Quoted;
-        if self.state == State::Between && !ends_row {
+        let ends_row = matches!(byte, b'\n' | b'\r') && self.state != ParserState::Quoted;
+        if self.state == ParserState::Between && !ends_row {
             self.starts.push_back(Start { line: self.line, wrong: None });
             self.row_bytes = 0;
-            self.state = State::Start;
+            self.state = ParserState::Start;
         }
         // Blank lines between rows do not count.
-        self.row_bytes += usize::from(self.state != State::Between);
+        self.row_bytes += usize::from(self.state != ParserState::Between);
         self.state = match (self.state, byte) {
-            _ if ends_row => State::Between,
-            (State::Quoted, b'"') => State::Quote,
-            (State::Quoted, _) | (State::Quote, b'"') => State::Quoted,
-            (State::Start, b'"') => {
+            _ if ends_row => ParserState::Between,
+            (ParserState::Quoted, b'"') => ParserState::Quote,
+            (ParserState::Quoted, _) | (ParserState::Quote, b'"') => ParserState::Quoted,
+            (ParserState::Start, b'"') => {
                 self.opened = self.line;
-                State::Quoted
+                ParserState::Quoted
             }
-            (_, byte) if byte == self.delimiter => State::Start,
+            (_, byte) if byte == self.delimiter => ParserState::Start,
             // The parser would accept such a cell and concatenate both parts.
-            (State::Quote, _) => {
+            (ParserState::Quote, _) => {
                 self.wrong(WrongQuotes::TextAfter);
-                State::Bare
+                ParserState::Bare
             }
-            (State::Between | State::Start | State::Bare, _) => State::Bare,
+            (ParserState::Between | ParserState::Start | ParserState::Bare, _) => ParserState::Bare,
         };
         self.line += usize::from(byte == b'\n');
     }
@@ -237,7 +237,7 @@ impl<R> Quotes<R> {
 
     /// The line of the quote that is still open.
     fn open_since(&self) -> Option<usize> {
-        (self.state == State::Quoted).then_some(self.opened)
+        (self.state == ParserState::Quoted).then_some(self.opened)
     }
 
     fn is_too_long(&self) -> bool {
@@ -303,21 +303,21 @@ mod tests {
     fn a_row_of_another_length_is_a_problem_and_the_next_is_read() {
         let text = "a,b\n1,2\n1\n1,2,3\n4,5\n";
         let found = problems(text);
-        assert_eq!(found[0], (3, "1 cell, where the first line names 2 columns".to_owned()));
+        assert_eq!(found[0], (3, "1 cell, but the first line names 2 columns".to_owned()));
         assert_eq!((found[1].0, found.len(), read(text).len()), (4, 2, 4));
     }
 
     #[test]
     fn a_quote_that_is_never_closed_is_told_with_its_line() {
         let found = problems("a,b\n1,2\n3,\"open\n4,5\n6,7\n");
-        assert_eq!(found, [(3, "the quote that is opened on line 3 is never closed".to_owned())]);
+        assert_eq!(found, [(3, "the quote opened on line 3 is never closed".to_owned())]);
     }
 
     #[test]
     fn text_after_a_closing_quote_is_a_problem_of_its_row_alone() {
         let found = problems("a,b\n1,\"x\"\n2,\"a\" b\n3,5\" nail\n\"4\",\"ok\"\n5,\"a\"b\n");
         assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 6]);
-        assert!(found[0].1.starts_with("there is text after a closing quote"));
+        assert!(found[0].1.starts_with("text after a closing quote"));
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
     fn two_columns_of_one_name_are_refused() {
         assert!(
             Delimited::new(&b"a,b,a\n"[..], b',')
-                .is_err_and(|(_, e)| e.to_string().contains("two columns are called `a`"))
+                .is_err_and(|(_, e)| e.to_string().contains("two columns are named `a`"))
         );
         assert!(Delimited::new(&b",a,\n1,2,3\n"[..], b',').is_ok());
     }

@@ -319,9 +319,9 @@ mod tests {
         );
         for (path, part, hint) in [
             (write("empty.txt", b" \n"), "the document is empty", "leave it out"),
-            (write("binary.txt", b"a\nb\0"), "binary.txt: it holds a NUL", "UTF-8"),
+            (write("binary.txt", b"a\nb\0"), "binary.txt: it contains a NUL", "UTF-8"),
             (write("latin.txt", b"a\n\nb\xe9"), "latin.txt: it is not valid UTF-8", "UTF-8"),
-            (write("none.jsonl", b"\n"), "holds no document", "leave it out"),
+            (write("none.jsonl", b"\n"), "contains no documents", "leave it out"),
             (write("bad.jsonl", b"{\"id\": \"x\"}\n"), "bad.jsonl", "{\"id\": \"a1\""),
             (
                 write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"),

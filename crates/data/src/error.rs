@@ -446,7 +446,7 @@ mod tests {
         let mut problems = LineProblems::new("demo.jsonl");
         problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
         assert_eq!(problems.to_string(), "broken line 17 of demo.jsonl: expected `,` or `}` at column 34");
-        assert!(hint_of(&problems).starts_with("each line must be"));
+        assert!(hint_of(&problems).starts_with("write one complete JSON object per line"));
     }
 
     #[test]

@@ -149,11 +149,11 @@ mod tests {
         .expect_err("refused");
         let told = error.to_string();
         for part in [
-            "line 1: field `item`: no sample is called `tow`; the nearest is `two`",
+            "line 1: field `item`: unknown sample `tow`; did you mean `two`?",
             "line 2: field `candidate_j`: sample `one` has no candidate `c`",
-            "line 3: there must be either `candidate`, or",
+            "line 3: either `candidate`, or",
             "line 4: field `attribute`: empty",
-            "line 4: field `candidate_j`: it is `candidate_i` too",
+            "line 4: field `candidate_j`: same as `candidate_i`",
             "line 5: field `candidate_j`: a candidate called `tie`",
             "line 7: missing field `item`",
         ] {

@@ -333,13 +333,17 @@ mod tests {
     #[test]
     fn what_a_line_cannot_mean_is_refused_by_line_and_field() {
         let cases = [
-            (PAIR.replace(r#""preferred":"a""#, r#""preferred":"c""#), "field `preferred`: `c` is neither of the two"),
-            (PAIR.replace(r#""b""#, r#""a""#), "field `candidate_j`: it is `candidate_i` too"),
+            (PAIR.replace(r#""preferred":"a""#, r#""preferred":"c""#), "field `preferred`: `c` is neither candidate"),
+            (PAIR.replace(r#""b""#, r#""a""#), "field `candidate_j`: same as `candidate_i`"),
             (PAIR.replace(r#""b""#, r#""tie""#), "field `candidate_j`: a candidate called `tie`"),
-            (PAIR.replace(r#""preferred":"a""#, r#""score":1"#), "field `score`: of two candidates one is `preferred`"),
-            (PAIR.replace(r#""preferred":"a""#, r#""skipped":false"#), "there must be one of `preferred`"),
-            (PAIR.replace('}', r#","skipped":true}"#), "there must be one of `preferred`"),
-            (PAIR.replace('}', r#","candidate":"a"}"#), "there must be either `candidate`, or"),
+            (
+                PAIR.replace(r#""preferred":"a""#, r#""score":1"#),
+                "field `score`: a pair of candidates takes \
+                                                                  `preferred`",
+            ),
+            (PAIR.replace(r#""preferred":"a""#, r#""skipped":false"#), "exactly one of `preferred`"),
+            (PAIR.replace('}', r#","skipped":true}"#), "exactly one of `preferred`"),
+            (PAIR.replace('}', r#","candidate":"a"}"#), "either `candidate`, or"),
             (PAIR.replace("flow", ""), "field `attribute`: empty"),
             (PAIR.replace(r#""item":"1""#, r#""item":"""#), "field `item`: empty"),
             (PAIR.replace('}', r#","annotator":""}"#), "field `annotator`: empty"),

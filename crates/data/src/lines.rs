@@ -217,7 +217,7 @@ mod tests {
     fn an_unknown_field_is_named_with_the_nearest_known_one() {
         let error = only_error(b"{\"id\":\"a\",\"nubmers\":[]}");
         assert!(error.to_string().starts_with("field `nubmers`: unknown field `nubmers`"), "{error}");
-        assert_eq!(crate::error::hint_of(&error), "the nearest known name is `numbers`");
+        assert_eq!(crate::error::hint_of(&error), "did you mean `numbers`?");
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let rows: Vec<(usize, Result<Value, _>)> =
             JsonLines::new(&b"{\"a\": 1}\n{\"a\": [{\"b\": 1, \"b\": 2}]}\n"[..]).collect();
         assert!(rows[0].1.is_ok());
-        assert_eq!(rows[1].1.as_ref().expect_err("twice").to_string(), "key `b` is there twice");
+        assert_eq!(rows[1].1.as_ref().expect_err("twice").to_string(), "duplicate key `b`");
     }
 
     #[test]

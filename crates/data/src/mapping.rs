@@ -322,7 +322,7 @@ mod tests {
         let message = |entry: &str| entry.parse::<MapEntry>().expect_err("wrong").to_string();
         assert!(
             message("contxt=a")
-                .contains("there is no field `contxt` (did you mean `context`?); the fields are id, context")
+                .contains("unknown field `contxt` (did you mean `context`?); the fields are id, context")
         );
         assert!(message("scores.fluency=a").contains("did you mean `score.fluency`?"));
         assert!(message("score=a").contains("did you mean `score.ATTRIBUTE`?"));

@@ -1,4 +1,4 @@
-//! Files and standard input as streams of bytes, unpacked where they are packed.
+//! Opens files and standard input as byte streams, with transparent decompression.
 
 use std::fs::{File, FileType};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -8,16 +8,16 @@ use probity_lm::skip_byte_order_mark;
 
 use crate::DataError;
 
-/// How much is looked at to tell what a stream is.
+/// Number of bytes buffered to detect the file type.
 const BUFFER: usize = 64 << 10;
 
-/// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its
-/// first bytes tell, whatever the name. A byte order mark in front of the text is skipped.
+/// Opens a file, or standard input for `-`. Decompresses gzip and zstd while reading, detected from the first bytes
+/// whatever the name. Skips a byte order mark.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     unpacked(open_packed(path)?, &file_name(path))
 }
 
-/// As [`open`], with the bytes as they lie there.
+/// Same as [`open`], without decompression.
 pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::with_capacity(BUFFER, io::stdin())));
@@ -25,13 +25,13 @@ pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead + Send>, DataEr
     Ok(Box::new(BufReader::with_capacity(BUFFER, open_file(path)?)))
 }
 
-/// As [`open`], of a regular file alone: of what a run remembers by its content.
+/// Same as [`open`], for regular files only: inputs that a run identifies by their content.
 pub fn open_regular(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     let file = probity_options::open_regular(path).map_err(DataError::open(file_name(path)))?;
     unpacked(BufReader::with_capacity(BUFFER, file), &file_name(path))
 }
 
-/// A file, or a pipe, through which another program may send it.
+/// Opens a file or a named pipe.
 pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
     let refused = DataError::open(file_name(path));
     let file = File::open(path).map_err(&refused)?;
@@ -45,33 +45,32 @@ pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
     Ok(file)
 }
 
-/// Whether it is a device, which may have no end (`/dev/zero`).
+/// Whether this is a device, which may be endless (`/dev/zero`).
 #[cfg(unix)]
 fn is_device(kind: FileType) -> bool {
     use std::os::unix::fs::FileTypeExt as _;
     kind.is_char_device() || kind.is_block_device()
 }
 
-/// Elsewhere devices are no files.
+/// On other systems devices are not files.
 #[cfg(not(unix))]
 fn is_device(_: FileType) -> bool {
     false
 }
 
-/// Unpacks what is packed and skips a byte order mark; `file` is its name in messages.
+/// Decompresses the stream and skips a byte order mark; `file` is the file name for messages.
 pub(crate) fn unpacked(
     mut reader: impl BufRead + Send + 'static,
     file: &str,
 ) -> Result<Box<dyn BufRead + Send>, DataError> {
     let refused = DataError::open(file.to_owned());
-    // A reader that fails at once says so where it is read.
+    // A reader that fails immediately reports the error when it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
     let reader: Box<dyn BufRead + Send> = match start {
-        // Of several members, since files that were packed in parts and joined have them: the simple decoder ends after
-        // the first and says nothing.
+        // Concatenated gzip files have several members; the simple decoder would silently stop after the first.
         [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, flate2::bufread::MultiGzDecoder::new(reader))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            // The decoder refuses windows above 128 MiB, so that a file cannot ask for more memory than that.
+            // The decoder refuses windows above 128 MiB, which limits memory use.
             let decoder = zstd::stream::read::Decoder::with_buffer(reader).map_err(&refused)?;
             Box::new(BufReader::with_capacity(BUFFER, decoder))
         }
@@ -80,10 +79,10 @@ pub(crate) fn unpacked(
     Ok(Box::new(skip_byte_order_mark(reader).map_err(refused)?))
 }
 
-/// Bytes of the first row that are looked at to tell what the rows are.
+/// Maximum size of the first row, which is read to detect the row type.
 const FIRST_ROW: u64 = 16 << 20;
 
-/// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
+/// Buffers the whole first line (for an array, its beginning), however little each read returns.
 pub(crate) fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn BufRead + Send> {
     let mut start = Vec::new();
     let mut failed = None;
@@ -92,7 +91,7 @@ pub(crate) fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn Buf
         let before = start.len();
         let rest = FIRST_ROW - before as u64;
         let read = or_failed(reader.by_ref().take(rest).read_until(b'\n', &mut start));
-        // Blank lines before the first row, as far as anyone would leave some.
+        // Skips blank lines before the first row.
         if read == 0 || !start[before..].trim_ascii().is_empty() || start.len() as u64 >= FIRST_ROW {
             break;
         }
@@ -100,11 +99,11 @@ pub(crate) fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn Buf
     if start.trim_ascii_start().starts_with(b"[") {
         or_failed(reader.by_ref().take(FIRST_ROW).read_to_end(&mut start));
     }
-    // A decoder reports damage once and its end afterwards, so the error is kept for the reader of the rows.
+    // A decoder reports damage once and then the end of the file, so keep the error for the reader of the rows.
     Box::new(Cursor::new(start).chain(BufReader::new(FailedOnce(failed))).chain(reader))
 }
 
-/// Fails with its error, then ends.
+/// Fails once with its error, then returns the end of the file.
 struct FailedOnce(Option<io::Error>);
 
 impl Read for FailedOnce {
@@ -113,16 +112,16 @@ impl Read for FailedOnce {
     }
 }
 
-/// All bytes of a file or standard input, unpacked: at most `limit`.
+/// Reads a whole file or standard input, decompressed, up to `limit` bytes.
 pub(crate) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> {
     let refused = DataError::open(file_name(path));
     read_all(open(path)?, limit).map_err(refused)
 }
 
-/// All bytes of a reader: at most `limit`.
+/// Reads all bytes of a reader, up to `limit`.
 pub(crate) fn read_all(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than is allowed tells a file at the limit from one beyond it.
+    // One extra byte tells a file at the limit from a longer one.
     reader.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(
@@ -133,7 +132,7 @@ pub(crate) fn read_all(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How messages call a file.
+/// The name of a file in messages.
 pub(crate) fn file_name(path: &Path) -> String {
     if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
 }
@@ -183,7 +182,7 @@ mod tests {
         let bounded = unpacked(BufReader::new(io::Cursor::new(bomb)), "f").expect("opened");
         assert_eq!(
             read_all(bounded, 1000).expect_err("too long").to_string(),
-            "it holds more than 1000 bytes, unpacked"
+            "it has more than 1000 bytes uncompressed"
         );
     }
 }

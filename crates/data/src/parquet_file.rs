@@ -1,4 +1,4 @@
-//! Parquet files as rows.
+//! Reads the rows of Parquet files.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ use crate::column::{TableRow, names, repeated};
 use crate::line_error::{LineError, shown};
 use crate::parquet_footer;
 
-/// Rows decoded at a time from each column: long texts make long batches.
+/// Rows decoded at a time per column. Kept small because texts may be long.
 const BATCH: usize = 64;
 
-/// The rows of a Parquet file, one at a time, numbered from 1. Nulls are left out.
+/// The rows of a Parquet file, numbered from 1, without nulls.
 ///
-/// What cannot be decoded ends the reading: the rest of a row group rests on what came before. The library may panic
-/// over a damaged file; that is caught and told as damage.
+/// A decoding error ends the iteration: the rest of a row group depends on earlier data. The library may panic on
+/// damaged files; panics are caught and reported as damage.
 pub(crate) struct ParquetRows {
     file: Box<dyn FileReader>,
     columns: Vec<String>,
@@ -45,27 +45,27 @@ impl ParquetRows {
 
     fn new(source: impl ChunkReader + 'static) -> Result<Self, LineError> {
         let file = guarded(|| {
-            // Before the library sees the file: it overflows the stack over deeply nested columns, and that cannot be
+            // Check before the library parses the file: deeply nested columns overflow its stack, which cannot be
             // caught.
             parquet_footer::check(&source)?;
             SerializedFileReader::new(source)
         })?;
         let schema = file.metadata().file_metadata().schema();
         let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-        // A row is a map: of two columns with one name the second would take the first's place.
+        // A row is a map: the second of two columns with one name would replace the first.
         if let Some(name) = repeated(&columns) {
-            return Err(LineError::content("", format!("two columns are called `{}`", shown(name))));
+            return Err(LineError::content("", format!("two columns are named `{}`", shown(name))));
         }
         let wanted = columns.clone();
         Ok(Self { file: Box::new(file), columns, wanted, group: 0, rows: None, number: 0, finished: false })
     }
 
-    /// The names of the columns.
+    /// The column names.
     pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Decodes only these columns.
+    /// Restricts decoding to these columns.
     pub(crate) fn want(&mut self, columns: &[String]) {
         let wanted = names(columns);
         self.wanted.retain(|name| wanted.contains(name.as_str()));
@@ -99,7 +99,7 @@ impl ParquetRows {
     }
 }
 
-/// A column without as many values as the group has rows would be read beyond its end.
+/// The library would read past the end of a column with fewer values than the group has rows.
 fn check_counts(group: &dyn RowGroupReader) -> Result<(), parquet::errors::ParquetError> {
     let rows = group.metadata().num_rows();
     for column in group.metadata().columns() {
@@ -144,20 +144,20 @@ fn row(record: Record) -> Result<Map<String, Value>, LineError> {
     Ok(row)
 }
 
-/// Why a value has no JSON form here.
+/// Why a value has no JSON form.
 #[derive(Debug, thiserror::Error)]
-enum Unread {
+enum UnreadColumn {
     #[error("decimals are not supported; write a double")]
     Decimal,
     #[error("invalid UTF-8 at byte {byte}")]
     Bytes { byte: usize },
-    /// Of a record inside the row.
+    /// An error in a nested record.
     #[error(transparent)]
     Inner(Box<LineError>),
 }
 
-/// The value as JSON. A float that is none stays visible as a text, which no score can be.
-fn value(field: Field) -> Result<Value, Unread> {
+/// Converts a value to JSON. A non-finite float becomes a text, which is not a valid score.
+fn value(field: Field) -> Result<Value, UnreadColumn> {
     let float = |x: f64| Number::from_f64(x).map_or_else(|| Value::String(x.to_string()), Value::Number);
     Ok(match field {
         Field::Null => Value::Null,
@@ -171,16 +171,16 @@ fn value(field: Field) -> Result<Value, Unread> {
         Field::UInt(x) => x.into(),
         Field::ULong(x) => x.into(),
         Field::Float16(x) => float(x.into()),
-        // The shortest decimal that is this f32: 0.1 stays 0.1.
+        // The shortest decimal form of the f32: 0.1 stays 0.1.
         Field::Float(x) => float(x.to_string().parse().expect("a float is printed so that it can be read")),
         Field::Double(x) => float(x),
-        Field::Decimal(_) => return Err(Unread::Decimal),
+        Field::Decimal(_) => return Err(UnreadColumn::Decimal),
         Field::Str(text) => text.into(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.into(),
-            Err(e) => return Err(Unread::Bytes { byte: e.valid_up_to() + 1 }),
+            Err(e) => return Err(UnreadColumn::Bytes { byte: e.valid_up_to() + 1 }),
         },
-        Field::Group(record) => Value::Object(row(record).map_err(|error| Unread::Inner(Box::new(error)))?),
+        Field::Group(record) => Value::Object(row(record).map_err(|error| UnreadColumn::Inner(Box::new(error)))?),
         Field::ListInternal(list) => {
             list.elements().iter().map(|item| value(item.clone())).collect::<Result<_, _>>()?
         }
@@ -189,12 +189,12 @@ fn value(field: Field) -> Result<Value, Unread> {
                 Value::String(key) => Ok((key, value(item.clone())?)),
                 other => Ok((other.to_string(), value(item.clone())?)),
             };
-            Value::Object(map.entries().iter().map(entry).collect::<Result<Map<_, _>, Unread>>()?)
+            Value::Object(map.entries().iter().map(entry).collect::<Result<Map<_, _>, UnreadColumn>>()?)
         }
     })
 }
 
-/// Runs the library's code; its panics are errors.
+/// Calls the library and converts its panics to errors.
 fn guarded<T>(read: impl FnOnce() -> Result<T, parquet::errors::ParquetError>) -> Result<T, LineError> {
     let damaged = |why: String| LineError::Read(io::Error::new(io::ErrorKind::InvalidData, why));
     match quietly(read) {

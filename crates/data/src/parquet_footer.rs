@@ -1,16 +1,16 @@
-//! A look at a Parquet file's footer before the library reads it.
+//! Checks a Parquet footer before the library parses it.
 //!
-//! The library walks the schema by recursion, so a small file that nests its columns deeply enough would overflow the
-//! stack and end the process. The footer is a Thrift struct in the compact protocol; its field 2 is the schema, a list
-//! of nodes in depth-first order, each with the number of its children in field 5.
+//! The library walks the schema by recursion, so a small file with deeply nested columns would overflow the stack and
+//! abort the process. The footer is a Thrift struct in the compact protocol. Its field 2 is the schema, a list of nodes
+//! in depth-first order, each with its number of children in field 5.
 
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::ChunkReader;
 
-/// Levels of nesting that are read. Data sets have a few.
+/// Maximum nesting depth. Data sets use a few levels.
 const DEEPEST: usize = 200;
 
-/// Refuses a footer that is none or whose columns are nested too deeply.
+/// Rejects an invalid footer and columns that are nested too deeply.
 pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     let damaged = |why: &str| ParquetError::General(why.to_owned());
     let length = source.len();
@@ -20,10 +20,10 @@ pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     if &tail[4..] != b"PAR1" {
         return Err(damaged("it does not end like a Parquet file"));
     }
-    // The size is the file's own word. Held against its length, it cannot ask for memory that the file does not have.
+    // The size comes from the file. The check against the file length prevents excessive allocation.
     let start = end.checked_sub(size).ok_or_else(|| damaged("its footer is longer than the file"))?;
     let footer = source.get_bytes(start, size as usize)?;
-    let depth = Walk(&footer).schema_depth().ok_or_else(|| damaged("its footer cannot be read"))?;
+    let depth = FooterWalk(&footer).schema_depth().ok_or_else(|| damaged("its footer cannot be read"))?;
     if depth > DEEPEST {
         Err(damaged(&format!("its columns are nested more than {DEEPEST} levels deep")))
     } else {
@@ -31,11 +31,11 @@ pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     }
 }
 
-/// What is left of a compact Thrift message.
-struct Walk<'a>(&'a [u8]);
+/// The remaining bytes of a compact Thrift message.
+struct FooterWalk<'a>(&'a [u8]);
 
-impl Walk<'_> {
-    /// Levels of the schema, counted no further than one too many.
+impl FooterWalk<'_> {
+    /// Depth of the schema, capped at one above the maximum.
     fn schema_depth(&mut self) -> Option<usize> {
         let mut id = 0;
         while let kind @ 1.. = self.field(&mut id)? {
@@ -44,13 +44,13 @@ impl Walk<'_> {
                 continue;
             }
             let (items, STRUCT) = self.list()? else { return None };
-            // Children that are still to come, on each level.
+            // Remaining children on each level.
             let mut open: Vec<u64> = Vec::new();
             let mut deepest = 0;
-            // The number of items is the file's own word too. Each takes a byte at least, so a false one ends with the
+            // The number of items comes from the file too. Each takes at least a byte, so a false number ends with the
             // footer.
             for _ in 0..items {
-                // Levels whose children have all come are closed first, or siblings would count as nested.
+                // Close completed levels first, or siblings would count as nested.
                 while open.pop_if(|left| *left == 0).is_some() {}
                 if let Some(left) = open.last_mut() {
                     *left -= 1;
@@ -69,7 +69,7 @@ impl Walk<'_> {
         None
     }
 
-    /// The number of children of a node of the schema.
+    /// The number of children of a schema node.
     fn children(&mut self) -> Option<u64> {
         let (mut id, mut children) = (0, 0);
         while let kind @ 1.. = self.field(&mut id)? {
@@ -83,7 +83,7 @@ impl Walk<'_> {
         Some(children)
     }
 
-    /// The next field's kind, its number in `id`; kind 0 is the end of the struct.
+    /// The type of the next field, with its number in `id`; type 0 ends the struct.
     fn field(&mut self, id: &mut i64) -> Option<u8> {
         let head = self.byte()?;
         let (step, kind) = (i64::from(head >> 4), head & 0xf);
@@ -100,7 +100,7 @@ impl Walk<'_> {
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        // This walk goes by recursion as well, over structs that the footer nests, so it has a limit of its own.
+        // This walk recurses over nested structs as well, so it has its own limit.
         if depth > 32 {
             return None;
         }
@@ -115,7 +115,7 @@ impl Walk<'_> {
             }
             LIST | SET => {
                 let (items, kind) = self.list()?;
-                // A truth value in a list takes a byte, unlike in a field.
+                // A boolean in a list takes a byte, unlike in a field.
                 (0..items).try_for_each(|_| if kind <= 2 { self.advance(1) } else { self.skip(kind, depth + 1) })?;
             }
             MAP => {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::parquet_file::ParquetRows;
 
-    /// A file without rows whose one column is nested `levels` deep.
+    /// An empty file with one column that is nested `levels` deep.
     fn nested(levels: usize) -> Vec<u8> {
         let node = |children: u8| [&[0x35, 0x00, 0x18, 1, b'a'][..], &[0x15, children * 2, 0]].concat();
         let root = [0x48, 1, b'r', 0x15, 2, 0];

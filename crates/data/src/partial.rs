@@ -1,4 +1,4 @@
-//! A sample in the making: what one row or several say of it.
+//! A sample under construction from one or several rows.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::mapping::Field;
 use crate::plan::PreparedMapping;
 use crate::{Candidate, Preference, Sample, SharedText, TIE};
 
-/// What rows say of one sample.
-pub(crate) struct Partial {
+/// The content of one sample so far.
+pub(crate) struct PartialSample {
     /// The line of its first row.
     pub(crate) place: usize,
     pub(crate) id: String,
     context: Option<(usize, SharedText)>,
     pub(crate) instruction: Option<SharedText>,
     pub(crate) texts: BTreeMap<String, SharedText>,
-    /// With the lines that they stand on.
+    /// With their line numbers.
     pub(crate) candidates: Vec<(usize, Candidate)>,
     pub(crate) references: Vec<SharedText>,
-    /// As the file writes it.
+    /// As written in the file.
     pub(crate) preference: Option<String>,
 }
 
-impl Partial {
+impl PartialSample {
     pub(crate) fn new(place: usize, id: String, context: Option<SharedText>) -> Self {
         let context = context.map(|text| (place, text));
         Self {
@@ -37,7 +37,7 @@ impl Partial {
         }
     }
 
-    /// Adds what a later row says of the same sample. What contradicts an earlier row is told and left out.
+    /// Merges a later row of the same sample. Contradictions are returned as errors and the earlier value is kept.
     pub(crate) fn add(&mut self, row: Self, plan: &PreparedMapping) -> Vec<LineError> {
         let mut wrong = Vec::new();
         let (first, id) = (self.place, shown(&self.id));
@@ -50,8 +50,7 @@ impl Partial {
             wrong.push(LineError::cell(&column, field, why));
         };
         match (&self.context, row.context) {
-            // Refused rather than taken from the first row: candidates would be judged by a text that they do not
-            // answer.
+            // An error rather than the first context: candidates would be judged by a text that they do not answer.
             (Some((_, known)), Some((_, new))) if *known != new => differs("context"),
             (None, Some(new)) => self.context = Some(new),
             _ => {}
@@ -83,7 +82,7 @@ impl Partial {
             }
         }
         for reference in row.references {
-            // A table with a row for each candidate repeats the references in each of them.
+            // A table with one row per candidate repeats the references in each row.
             if !self.references.contains(&reference) {
                 self.references.push(reference);
             }
@@ -91,7 +90,7 @@ impl Partial {
         wrong
     }
 
-    /// The sample.
+    /// Builds the sample.
     pub(crate) fn finish(self, plan: &PreparedMapping) -> Result<Sample, Vec<LineError>> {
         let candidates: Vec<Candidate> = self.candidates.into_iter().map(|(_, candidate)| candidate).collect();
         let preference =
@@ -109,7 +108,7 @@ impl Partial {
     }
 }
 
-/// Whether a row says of something what earlier ones said, where any of them did.
+/// Whether a row agrees with earlier rows, if any has a value.
 fn fits<T: PartialEq>(known: &mut Option<T>, new: Option<T>) -> bool {
     match (&known, new) {
         (Some(known), Some(new)) => *known == new,
@@ -121,8 +120,8 @@ fn fits<T: PartialEq>(known: &mut Option<T>, new: Option<T>) -> bool {
     }
 }
 
-/// Who is preferred: a value that was explained, a candidate's id or column, `tie`, or a letter where the candidates
-/// are columns or a list.
+/// The preferred candidate: a mapped value, a candidate's id or column, `tie`, or a letter if the candidates are
+/// columns or a list.
 fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> Result<Preference, LineError> {
     let has = |id: &str| candidates.iter().any(|candidate| candidate.id == id);
     let direct = |text: &str| match text {
@@ -142,9 +141,9 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
     };
     let ids =
         || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
-    // What the user explained comes first, even where a candidate has that very name.
+    // The user's mapping comes first, even over a candidate of that name.
     if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
-        // Where candidates have names of their own, their places do for what a value means.
+        // If candidates have ids of their own, a mapped value may be a position instead.
         let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
         let placed = || place().map(|candidate| Preference::Candidate(candidate.id.clone()));
         return direct(meaning).or_else(placed).ok_or_else(|| {
@@ -154,7 +153,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
     if let Some(found) = direct(value) {
         return Ok(found);
     }
-    // A letter that is a candidate's name in another case could mean that one or a place: it is refused.
+    // A letter that equals a candidate's id in another case is ambiguous, so it is an error.
     let is_name = candidates.iter().any(|candidate| candidate.id.eq_ignore_ascii_case(value));
     if let ([letter], false) = (value.as_bytes(), plan.gathers || is_name)
         && let Some(candidate) = candidates.get(usize::from(letter.to_ascii_uppercase().wrapping_sub(b'A')))
@@ -168,8 +167,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
         candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
     };
     let value = shown(value);
-    // Numbers are not guessed: a 1 is the second candidate where they count from 0, and the first where they count from
-    // 1.
+    // Numbers are not guessed: 1 is the second candidate if counting starts at 0, and the first if it starts at 1.
     Err(if value.parse::<f64>().is_ok() {
         wrong(format!(
             "`{value}` is ambiguous, because candidates may count from 0 or from 1; they are \

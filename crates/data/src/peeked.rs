@@ -1,4 +1,4 @@
-//! A look at the first row of a table in memory.
+//! Inspects the first row of a table in memory.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::line_error::LineError;
 use crate::preferences::FirstRow;
 use crate::rows::GivenTable;
 
-/// A table whose first row was looked at.
+/// A table with its first row read ahead.
 pub(crate) struct Peeked {
     first: Option<(usize, Result<TableRow, LineError>)>,
     rest: Box<dyn GivenTable>,
@@ -15,13 +15,13 @@ pub(crate) struct Peeked {
 
 impl Peeked {
     pub(crate) fn new(mut rest: Box<dyn GivenTable>) -> Self {
-        // Where columns are known, values are looked at once it is known which of them are wanted; but whether answers
-        // are conversations, only a value tells.
+        // If the columns are known, values are read later, once it is known which are needed. Only a value shows
+        // whether answers are conversations.
         let looks = rest.columns().is_none_or(|columns| columns.iter().any(|column| column == "chosen"));
         Self { first: if looks { rest.next() } else { None }, rest }
     }
 
-    /// What is wrong with the first row.
+    /// The error of the first row.
     pub(crate) fn broken_first(&mut self) -> Option<(usize, LineError)> {
         match self.first.take() {
             Some((place, Err(error))) => Some((place, error)),
@@ -32,7 +32,7 @@ impl Peeked {
         }
     }
 
-    /// What the first row shows of all rows.
+    /// The first row, as a guide to all rows.
     pub(crate) fn shown(&self) -> FirstRow {
         let keys = self.first().map(|row| row.keys().map(str::to_owned).collect());
         FirstRow { keys: keys.unwrap_or_default(), chosen_is_a_conversation: self.chosen_is_a_conversation() }

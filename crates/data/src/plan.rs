@@ -1,4 +1,4 @@
-//! How rows become samples: a mapping, checked against the columns there are.
+//! Converts rows to samples, with a mapping checked against the existing columns.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,11 +12,11 @@ use crate::column::{ColumnPath, TableRow, names};
 use crate::conversation::{before_the_answer, conversation, role_without_answer};
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, MapEntry, Mapping};
-use crate::partial::Partial;
+use crate::partial::PartialSample;
 use crate::values::{NumberError, kind, number, plain};
 use crate::{Candidate, SharedText, UnfitMapping};
 
-/// A mapping made ready.
+/// A checked mapping.
 pub(crate) struct PreparedMapping {
     id: Option<ColumnPath>,
     context: Vec<ColumnPath>,
@@ -26,11 +26,11 @@ pub(crate) struct PreparedMapping {
     candidate_id: Option<ColumnPath>,
     references: Vec<ColumnPath>,
     preference: Option<ColumnPath>,
-    /// What values of the preference mean.
+    /// The meanings of preference values.
     pub(crate) meanings: Vec<(String, String)>,
-    /// Whether rows of one id are one sample.
+    /// Whether rows with the same id form one sample.
     pub(crate) gathers: bool,
-    /// Whether the file names its columns at its beginning: each that is mapped is there then.
+    /// Whether the file lists its columns in advance, so that every mapped column exists.
     names_columns: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct CandidateColumn {
 }
 
 impl CandidateColumn {
-    /// What its candidate is called, where it is one text.
+    /// Id of its candidate, if the column holds one text.
     pub(crate) fn called(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column.name)
     }
@@ -53,7 +53,7 @@ impl CandidateColumn {
 }
 
 impl PreparedMapping {
-    /// Of a mapping, for a file with these columns, where it says so at its beginning.
+    /// Checks a mapping against the columns, if the file lists them in advance.
     pub(crate) fn new(
         mapping: &Mapping,
         columns: Option<&[String]>,
@@ -102,7 +102,7 @@ impl PreparedMapping {
             }
         }
         plan.check(columns, context_optional)?;
-        // Scores come after all else: whose score it is can be said only when all candidates are known.
+        // Scores come last: their candidates are known only after all other fields.
         for (of, column) in scores {
             let (slot, attribute) = plan.slot_of_score(&of)?;
             plan.slots[slot].scores.push((attribute, column));
@@ -110,14 +110,14 @@ impl PreparedMapping {
         Ok(plan)
     }
 
-    /// Whether the fields that are there go together.
+    /// Checks that the mapped fields fit together.
     fn check(&mut self, columns: Option<&[String]>, context_optional: bool) -> Result<(), UnfitMapping> {
         let known = columns.map(listed);
         let missing = |field, what| Err(UnfitMapping::Missing { field, what, columns: known.clone() });
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
-        // An instruction alone will do: questions without a source are asked so. So will texts that have their names.
+        // An instruction or named texts suffice: some questions have no source text.
         let has_none = self.context.is_empty() && self.instruction.is_empty() && self.texts.is_empty();
         if has_none && !context_optional {
             return missing("context", "the context");
@@ -143,7 +143,7 @@ impl PreparedMapping {
             let attribute = of.strip_prefix(slot.called())?.strip_prefix('.')?;
             (!attribute.is_empty()).then_some((slot.called().len(), index, attribute))
         });
-        // The longest name that fits: candidates' names may have points, so that `a` and `a.b` both begin
+        // Use the longest matching name: candidate names may contain dots, so `a` and `a.b` both match
         // `score.a.b.fluency`.
         match (named.max(), &self.slots[..]) {
             (Some((_, index, attribute)), _) => Ok((index, attribute.to_owned())),
@@ -157,7 +157,7 @@ impl PreparedMapping {
         }
     }
 
-    /// The columns that are used, of these.
+    /// The subset of these columns that the mapping uses.
     pub(crate) fn used(&self, columns: &[String]) -> Vec<String> {
         let known = names(columns);
         let mut used: Vec<String> =
@@ -167,7 +167,7 @@ impl PreparedMapping {
         used
     }
 
-    /// All that is looked at, with its field.
+    /// All mapped columns with their fields.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (String, &ColumnPath)> {
         let single =
             [(Field::Id, &self.id), (Field::CandidateId, &self.candidate_id), (Field::Preference, &self.preference)];
@@ -182,25 +182,25 @@ impl PreparedMapping {
         single.chain(texts).chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
     }
 
-    /// The columns that are looked at.
+    /// The mapped columns.
     pub(crate) fn paths(&self) -> Vec<ColumnPath> {
         self.columns().map(|(_, column)| column.clone()).collect()
     }
 
-    /// The candidate that a column stands for.
+    /// The candidate of a column.
     pub(crate) fn of_column(&self, column: &str) -> Option<&str> {
         self.slots.iter().find(|slot| slot.column.name == column).map(CandidateColumn::called)
     }
 
-    /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place
-    /// among the rows, and `called` what the sample is called that has no name.
+    /// Reads the content of a row, or all of its errors. `place` is the row's line, `ordinal` its position among the
+    /// rows, and `called` the id of a sample without one.
     pub(crate) fn read(
         &self,
         row: &TableRow,
         place: usize,
         ordinal: usize,
         called: usize,
-    ) -> Result<Partial, Vec<LineError>> {
+    ) -> Result<PartialSample, Vec<LineError>> {
         let mut wrong = Vec::new();
         let required = |field: Field, column: &ColumnPath| {
             name(&field, column, row)?.map(Some).ok_or_else(|| self.absent(&field, column, row))
@@ -227,7 +227,7 @@ impl PreparedMapping {
             .as_ref()
             .filter(|_| self.gathers)
             .and_then(|column| kept(required(Field::CandidateId, column), &mut wrong));
-        let mut partial = Partial::new(place, id.unwrap_or_default(), context);
+        let mut partial = PartialSample::new(place, id.unwrap_or_default(), context);
         let instruction = instruction.filter(|text| !text.is_empty());
         match self.asked(row, instruction) {
             Ok(asked) => partial.instruction = asked,
@@ -244,7 +244,7 @@ impl PreparedMapping {
         if partial.candidates.is_empty() && wrong.is_empty() {
             wrong.push(self.absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
         }
-        // Else whoever prefers the first place would be right.
+        // Otherwise a judge that always prefers the first position would be right.
         if self.has_known_answer() && ordinal.is_multiple_of(2) {
             partial.candidates.reverse();
         }
@@ -257,11 +257,11 @@ impl PreparedMapping {
         if wrong.is_empty() { Ok(partial) } else { Err(wrong) }
     }
 
-    /// What the candidates answer: where they are conversations, what was said before their last messages, all of it;
-    /// else the column's text.
+    /// What the candidates answer: for conversations all messages before the last one, otherwise the text of the
+    /// column.
     fn asked(&self, row: &TableRow, given: Option<SharedText>) -> Result<Option<SharedText>, LineError> {
         let mut before: Option<(&CandidateColumn, String)> = None;
-        // A text is no conversation, and one in memory of others would be copied to be looked at.
+        // A borrowed text is not a conversation, and inspecting it would copy it.
         for slot in self.slots.iter().filter(|slot| slot.column.shared_text(row).is_none()) {
             let Some(value) = slot.column.value(row) else { continue };
             let refused = |why: String| cell(&slot.field(), &slot.column, why);
@@ -283,8 +283,8 @@ impl PreparedMapping {
             }
         }
         match (given, before) {
-            // Published preferences repeat the prompt in their conversations. Where one does not, its answer is one to
-            // another question.
+            // Published preferences repeat the prompt in their conversations. If a conversation does not contain it,
+            // its answer belongs to another question.
             (Some(prompt), Some((slot, said))) if !said.contains(prompt.trim()) && self.has_known_answer() => {
                 Err(cell(
                     &slot.field(),
@@ -293,19 +293,18 @@ impl PreparedMapping {
                                                        prompt",
                 ))
             }
-            // The conversation has all turns; the prompt of such sets is often the first one alone.
+            // The conversation has all turns; the prompt of such data sets is often only the first turn.
             (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said.into())),
             (given, before) => Ok(given.or_else(|| before.map(|(_, said)| said.into()))),
         }
     }
 
-    /// Whether the mapping itself says which candidate is the better one, as of preferences that were published for
-    /// training.
+    /// Whether the mapping itself defines the better candidate, as for published preference training data.
     fn has_known_answer(&self) -> bool {
         self.preference.as_ref().is_some_and(ColumnPath::is_constant)
     }
 
-    /// The candidates of a slot: none where the row has null there.
+    /// The candidates of a slot: none for null.
     fn candidates(
         &self,
         slot: &CandidateColumn,
@@ -313,13 +312,13 @@ impl PreparedMapping {
         called: Option<&str>,
     ) -> Result<Vec<Candidate>, Vec<LineError>> {
         let shared = slot.column.shared_text(row);
-        // An empty text stands in for one that is not to be copied.
+        // An empty text replaces a borrowed text, which should not be copied.
         let value = shared.map_or_else(|| slot.column.value(row), |_| Some(Cow::Owned(Value::String(String::new()))));
         let Some(value) = value else { return Ok(Vec::new()) };
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
         let said = conversation(&value, true).transpose().map_err(wrong)?.map(Value::String);
         let (items, is_list) = match value.as_ref() {
-            // Before other lists: a list of messages is one answer, not a candidate for each message.
+            // Before other lists: a list of messages is one answer, not one candidate per message.
             Value::Array(_) if said.is_some() => (said.iter().collect(), false),
             Value::Array(_) if slot.name.is_some() => {
                 return Err(wrong("expected one text for a named candidate, found a list".into()));
@@ -370,10 +369,10 @@ impl PreparedMapping {
 }
 
 impl PreparedMapping {
-    /// A value that a sample needs is not there.
+    /// Error for a missing required value.
     fn absent(&self, field: &Field, column: &ColumnPath, row: &TableRow) -> LineError {
         let keys: Vec<String> = row.keys().map(str::to_owned).collect();
-        // Parquet files and frames leave nulls out of their rows.
+        // Parquet files and data frames omit nulls from their rows.
         if self.names_columns || column.root(&names(&keys)).is_some() {
             return cell(&field.to_string(), column, "missing value");
         }
@@ -384,7 +383,7 @@ impl PreparedMapping {
     }
 }
 
-/// A candidate from a text or from an object like those of our own files; nothing from null.
+/// A candidate from a text or from an object in the native form; `None` for null.
 fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Result<Option<Candidate>, CandidateError> {
     match item {
         Value::Null => Ok(None),
@@ -412,7 +411,7 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
     }
 }
 
-/// Why a value is no candidate.
+/// Why a value is not a candidate.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum CandidateError {
     #[error("`{key}` is {found}, not a string")]
@@ -427,7 +426,7 @@ enum CandidateError {
     Kind { found: &'static str },
 }
 
-/// What is not wrong. Errors are gathered and the reading goes on, so that a row tells all that is wrong with it at once.
+/// Unwraps a value and collects its error. Reading continues, so that all errors of a row are reported together.
 fn kept<T>(result: Result<Option<T>, LineError>, wrong: &mut Vec<LineError>) -> Option<T> {
     result.unwrap_or_else(|error| {
         wrong.push(error);
@@ -480,7 +479,7 @@ fn name(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<Str
     })
 }
 
-/// As many names as there are candidates.
+/// A list with one name per candidate.
 fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Result<Vec<String>, LineError> {
     let value = column.value(row).unwrap_or(Cow::Owned(Value::Null));
     let names: Option<Vec<String>> = value.as_array().and_then(|names| names.iter().map(plain).collect());
@@ -491,7 +490,7 @@ fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Resul
     }
 }
 
-/// That a file has no such column.
+/// Error for a missing column.
 pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> UnfitMapping {
     let near =
         nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));

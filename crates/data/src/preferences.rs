@@ -1,4 +1,4 @@
-//! The form in which preferences are published for training: `prompt`, `chosen`, `rejected`.
+//! The usual form of preference training data: `prompt`, `chosen`, `rejected`.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use crate::conversation::before_the_answer;
 use crate::mapping::{Field, MapEntry, Mapping};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// What the prompt may be called; the first that is there is it.
+/// Possible names of the prompt column, in order of precedence.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
 
-/// The mapping of rows with that form. Where no column is the prompt, it has to be known otherwise (part of the
-/// conversations, or mapped by the user): an answer cannot be judged without its question.
+/// The mapping of preference columns. Without a prompt column the prompt must come from the conversations or the user's
+/// mapping: an answer cannot be judged without its question.
 pub(crate) fn mapping(has: impl Fn(&str) -> bool, prompt_is_known: bool) -> Option<Mapping> {
     let prompt = PROMPTS.into_iter().find(|name| has(name));
     if !has("chosen") || !has("rejected") || (prompt.is_none() && !prompt_is_known) {
@@ -27,7 +27,7 @@ pub(crate) fn mapping(has: impl Fn(&str) -> bool, prompt_is_known: bool) -> Opti
     Some(Mapping::new(entries).expect("each field once"))
 }
 
-/// What the first row of JSON lines or of an array shows of all rows.
+/// What the first row of JSON lines or of an array shows about all rows.
 #[derive(Default)]
 pub(crate) struct FirstRow {
     pub(crate) keys: Vec<String>,
@@ -35,10 +35,10 @@ pub(crate) struct FirstRow {
 }
 
 impl FirstRow {
-    /// Of a file that begins so; `start` holds the row, or as much of it as there is room for.
+    /// Parses the first row at the beginning of a file; `start` may be truncated.
     pub(crate) fn read(start: &[u8]) -> Self {
         let mut first = Self::default();
-        // Errors are reported by the reader of the rows, and a row that was cut has shown its keys up to there.
+        // Errors are reported by the row reader; a truncated row has shown its keys up to that point.
         let _ = serde_json::Deserializer::from_slice(start).deserialize_any(&mut first);
         first
     }
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for &mut FirstRow {
             if is_chosen {
                 self.chosen_is_a_conversation = before_the_answer(&row.next_value()?).is_some();
             } else {
-                // Passed over without being built: a row may hold megabytes.
+                // Skipped without being built: a row may hold megabytes.
                 row.next_value::<IgnoredAny>()?;
             }
         }
@@ -125,7 +125,7 @@ mod tests {
         let path = folder.path().join("p.jsonl");
         std::fs::write(&path, r#"{"chosen": "Because.", "rejected": "No."}"#).expect("written");
         let told = SampleSource::new(&path).samples().expect_err("refused");
-        assert!(told.to_string().contains("`chosen` and `rejected` without the prompt"), "{told}");
+        assert!(told.to_string().contains("`chosen` and `rejected` but no prompt"), "{told}");
         assert!(hint_of(&told).contains("--map instruction=COLUMN"), "{told:?}");
         let columns = samples("t.csv", "id,question,chosen,rejected\nq-7,Why?,Because.,No.\n");
         assert_eq!((columns[0].id.as_str(), columns[0].instruction.as_deref()), ("q-7", Some("Why?")));
@@ -138,7 +138,7 @@ mod tests {
         ] {
             assert_eq!(samples(name, content)[0].references.len(), 1, "{name}");
         }
-        // A text that says "chosen" is no such file.
+        // The word "chosen" inside a text does not make a preference file.
         let own =
             r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;
         assert_eq!(samples("o.jsonl", own)[0].candidates.len(), 1);
@@ -184,11 +184,11 @@ mod tests {
             .expect("read");
         assert_eq!(whole[0].instruction.as_deref(), Some("user: q\n\nassistant: a1\n\nuser: q2"), "no turn is lost");
         let told = read("q", &[(u, "q"), (a, "x"), (u, "more?")], &[(u, "q"), (a, "y")]).expect_err("refused");
-        assert!(told.contains("its last message is by the user"), "{told}");
+        assert!(told.contains("its last message is from the user"), "{told}");
         let told = read("", &[(u, "q"), (a, "x")], &[(u, "q2"), (a, "y")]).expect_err("refused");
-        assert!(told.contains("is not what was said in `chosen`"), "{told}");
+        assert!(told.contains("differs from that in `chosen`"), "{told}");
         let told = read("other", &[(u, "q"), (a, "x")], &[(u, "q"), (a, "y")]).expect_err("refused");
-        assert!(told.contains("is not the row's prompt"), "{told}");
+        assert!(told.contains("does not contain the row's prompt"), "{told}");
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             SampleSource { map: crate::Mapping::new(map).expect("a mapping"), ..SampleSource::new(&path) }.samples()
         };
         let told = read("t[-9]").expect_err("refused").to_string();
-        assert!(told.contains("column `t[-9]` (candidate.first): it leads to nothing in any row"), "{told}");
+        assert!(told.contains("column `t[-9]` (candidate.first): it has no value in any row"), "{told}");
         assert_eq!(read("t[1]").expect("there in one row").len(), 2);
     }
 
@@ -236,10 +236,10 @@ mod tests {
         let told = refused("s.xlsx", b"PK\x03\x04rest");
         assert!(told.to_string().contains("an Excel workbook (.xlsx)"), "{told}");
         for start in [&b"\xff\xfei\0d\0"[..], b"\xfe\xff\0i\0d", b"i\0d\0\n\0", b"\0i\0d\0\n"] {
-            assert!(refused("s.csv", start).to_string().contains("a text in UTF-16"));
+            assert!(refused("s.csv", start).to_string().contains("UTF-16 text"));
         }
         assert!(hint_of(&told).contains("save the sheet as CSV"), "{told:?}");
         let told = refused("s.csv", b"context;candidate;score.flu\na;b;0,5\n");
-        assert_eq!(hint_of(&told), "numbers have a decimal point, not a comma: 0.5, not 0,5");
+        assert_eq!(hint_of(&told), "write a decimal point instead of a comma: 0.5, not 0,5");
     }
 }

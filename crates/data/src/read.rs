@@ -1,4 +1,4 @@
-//! Files of JSON lines as checked records with unique ids.
+//! Reads JSON lines as validated records with unique ids.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -14,27 +14,27 @@ use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
 use crate::{DataError, JsonLines, LineError, LineProblems, Sample};
 
-/// A kind of line with an id that is unique in its file.
+/// A type of line with an id that is unique in its file.
 pub trait Record: DeserializeOwned {
-    /// How messages call it: `sample`.
+    /// Name of the type in messages, such as `sample`.
     const KIND: &'static str;
-    /// A line as it should be, for hints.
+    /// An example of a valid line, for hints.
     const EXAMPLE: &'static str;
-    /// What to do about an id that comes twice, where there is something to say.
+    /// Suggested fix for a duplicate id, if any.
     const ID_TWICE: Option<&'static str> = None;
 
-    /// The id.
+    /// The id of the record.
     fn id(&self) -> &str;
 
-    /// All that is wrong with the content beyond its shape and id; [`LineError::content`] makes one.
+    /// Validates the content beyond shape and id; errors are made by [`LineError::content`].
     fn check(&self) -> Vec<LineError>;
 
-    /// What is wrong with a line that its value does not show.
+    /// An error of the raw line that the parsed value does not show.
     fn check_line(_line: &[u8]) -> Option<LineError> {
         None
     }
 
-    /// All that is wrong with the shape of a line, where more than the first thing can be told.
+    /// All errors in the shape of a line, for types that can report more than the first.
     fn wrong_shape(_line: &Value) -> Vec<LineError> {
         Vec::new()
     }
@@ -62,17 +62,17 @@ impl Record for Sample {
     }
 }
 
-/// What a lenient reading came to.
+/// The result of a lenient read.
 #[derive(Debug)]
 pub struct ReadReport<T> {
-    /// The good records with their line numbers, in the order of the file.
+    /// The valid records with their line numbers, in the order of the file.
     pub records: Vec<(usize, T)>,
-    /// What was passed over.
+    /// The errors of the other lines.
     pub problems: LineProblems,
 }
 
 impl<T> ReadReport<T> {
-    /// The records where all were good; else all problems.
+    /// The records if all lines are valid; otherwise all problems.
     pub fn strict(self) -> Result<Vec<T>, DataError> {
         if self.problems.is_empty() {
             Ok(self.records.into_iter().map(|(_, record)| record).collect())
@@ -82,18 +82,18 @@ impl<T> ReadReport<T> {
     }
 }
 
-/// The records of a file of JSON lines, `-` for standard input.
+/// Reads the records of a JSON lines file, or of standard input for `-`.
 ///
-/// A file with any broken line is refused with all its problems; [`Records`] is the other policy.
+/// A file with any invalid line is rejected with all of its problems; [`Records`] skips such lines.
 pub fn read_strict<T: Record>(path: &Path) -> Result<Vec<T>, DataError> {
     read_from(open(path)?, file_name(path), None)?.strict()
 }
 
-/// The good records of JSON lines (all or the first `limit`), and what is wrong with the other lines up to there;
-/// `file` is the name in messages.
+/// Reads the valid records of JSON lines (all or the first `limit`) and the errors of the other lines up to there;
+/// `file` is the file name for messages.
 ///
-/// Of two records with one id the second is the problem. A file that is empty or that is a JSON array is an error here
-/// too; one whose reading fails half-way gives what came before and the failure as the last problem.
+/// The second of two records with one id is an error. An empty file and a JSON array are rejected. If reading fails
+/// midway, the result has the earlier records and the failure as its last problem.
 pub fn read_from<T: Record>(
     reader: impl BufRead + Send,
     file: String,
@@ -104,14 +104,14 @@ pub fn read_from<T: Record>(
     Ok(ReadReport { records: good, problems: records.into_problems() })
 }
 
-/// Numbered records, or all that is wrong with each.
+/// Numbered records, or all errors of each.
 pub(crate) type RecordItems<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + Send + 'a>;
 
-/// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are
-/// longer than memory. What is kept of those that were read is their ids.
+/// Streams the valid records of a file with their line numbers, by the rules of [`read_from`]: for files larger than
+/// memory. Only the ids of earlier records are kept.
 pub struct Records<'a, T> {
     items: RecordItems<'a, T>,
-    /// Read ahead, to tell an empty file.
+    /// Read ahead, to detect an empty file.
     first: Option<(usize, T)>,
     left: usize,
     places_of_ids: BTreeMap<String, usize>,
@@ -119,19 +119,19 @@ pub struct Records<'a, T> {
 }
 
 impl<T: Record + 'static> Records<'static, T> {
-    /// The records of a file of JSON lines, `-` for standard input: all of them or the first `limit`.
+    /// Opens a JSON lines file, or standard input for `-`: all records or the first `limit`.
     pub fn open(path: &Path, limit: Option<usize>) -> Result<Self, DataError> {
         Self::new(open(path)?, file_name(path), limit)
     }
 }
 
 impl<'a, T: Record + 'a> Records<'a, T> {
-    /// The records of JSON lines from any reader; `file` is its name in messages.
+    /// Streams the records of JSON lines from any reader; `file` is its name for messages.
     pub fn new(reader: impl BufRead + Send + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
         Self::lines(reader, LineProblems::new(file), limit)
     }
 
-    /// As [`Records::new`], with problems added to those.
+    /// Same as [`Records::new`], adding to existing problems.
     pub(crate) fn lines(
         reader: impl BufRead + Send + 'a,
         problems: LineProblems,
@@ -152,7 +152,7 @@ impl<'a, T: Record + 'a> Records<'a, T> {
 }
 
 impl<'a, T: Record> Records<'a, T> {
-    /// The records among items, whose problems are added to those.
+    /// Streams the records among items, adding to existing problems.
     pub(crate) fn of(
         items: RecordItems<'a, T>,
         problems: LineProblems,
@@ -162,7 +162,7 @@ impl<'a, T: Record> Records<'a, T> {
         let left = limit.unwrap_or(usize::MAX);
         let mut records = Self { items, first: None, left, places_of_ids: BTreeMap::new(), problems };
         records.first = records.read();
-        // A file of broken lines alone is not empty: its problems say more.
+        // A file with only invalid lines is not empty: its problems are more helpful.
         if records.first.is_none() && records.problems.is_empty() && limit != Some(0) {
             let LineProblems { file, unit, .. } = records.problems;
             return Err(match unit {
@@ -173,7 +173,7 @@ impl<'a, T: Record> Records<'a, T> {
         Ok(records)
     }
 
-    /// What was wrong with the lines that were passed over so far.
+    /// The problems of the lines skipped so far.
     pub fn into_problems(self) -> LineProblems {
         self.problems
     }
@@ -186,8 +186,8 @@ impl<'a, T: Record> Records<'a, T> {
                 Ok(record) => {
                     let wrong = self.check(&record, number);
                     if wrong.is_empty() {
-                        // The limit counts good records: else a run over the first ten would shrink by each broken
-                        // line.
+                        // The limit counts valid records; otherwise each invalid line would shrink a run over the first
+                        // ten.
                         self.left -= 1;
                         return Some((number, record));
                     }
@@ -210,7 +210,7 @@ impl<'a, T: Record> Records<'a, T> {
             let why = format!("duplicate {} `{}`, first on {} {first}", T::KIND, shown(id), self.problems.unit);
             let error = LineError::content("id", why);
             wrong.insert(0, T::ID_TWICE.into_iter().fold(error, LineError::with_hint));
-        // A record that is refused does not take its id: whoever repeats the line and mends it below means the second.
+        // A rejected record does not claim its id, so a corrected copy further down is accepted.
         } else if wrong.is_empty() {
             self.places_of_ids.insert(id.to_owned(), number);
         }
@@ -226,13 +226,13 @@ impl<T: Record> Iterator for Records<'_, T> {
     }
 }
 
-/// What the parser told first, with its column, and all else that is wrong with the shape of the line.
+/// The parser's first error with its column, and all other shape errors of the line.
 fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
     let shape = matches!(first, LineError::Shape { .. });
     let value = if shape { serde_json::from_slice(line).unwrap_or_default() } else { Value::Null };
     let told = first.to_string();
     let more = if value.is_object() { T::wrong_shape(&value) } else { Vec::new() };
-    // The parser's message is the same with a column behind it; that one is kept.
+    // The parser's message with the column replaces the same message without it.
     let more: Vec<LineError> = more.into_iter().filter(|error| !told.starts_with(&error.to_string())).collect();
     std::iter::once(first).chain(more).collect()
 }
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(report.records.len(), 1);
         assert_eq!(
             report.problems.to_string(),
-            "broken line 3 of demo.jsonl: field `id`: sample `s1` was already on line 1"
+            "broken line 3 of demo.jsonl: field `id`: duplicate sample `s1`, first on line 1"
         );
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn a_field_of_another_type_is_told_with_a_good_line() {
         let problem = problems(r#"{"id":7,"context":"c","candidates":[]}"#);
         assert!(problem.to_string().contains("field `id`: invalid type: integer `7`"), "{problem}");
-        assert!(hint_of(&problem).contains("a good line: {\"id\": \"1\""), "{}", hint_of(&problem));
+        assert!(hint_of(&problem).contains("example of a valid line: {\"id\": \"1\""), "{}", hint_of(&problem));
         assert!(!hint_of(&problems("{")).contains("a good line"));
     }
 
@@ -310,19 +310,19 @@ mod tests {
     fn content_is_checked_with_the_field_named() {
         let cases = [
             (r#"{"id":"","context":"c","candidates":[{"id":"a","text":"x"}]}"#, "field `id`: empty"),
-            (r#"{"id":"s","context":"c","candidates":[]}"#, "field `candidates`: there is no candidate"),
+            (r#"{"id":"s","context":"c","candidates":[]}"#, "field `candidates`: no candidates"),
             (r#"{"id":"s","context":"c","candidates":[{"id":"","text":"x"}]}"#, "field `candidates[0].id`: empty"),
             (
                 r#"{"id":"s","context":"c","candidates":[{"id":"a","text":"x"},{"id":"a","text":"y"}]}"#,
-                "field `candidates[1].id`: candidate `a` was already at candidates[0]",
+                "field `candidates[1].id`: duplicate candidate `a`, first at candidates[0]",
             ),
             (
                 r#"{"id":"s","context":"c","candidates":[{"id":"alpha","text":"x"}],"preference":"alpah"}"#,
-                "field `preference`: no candidate is called `alpah`; the nearest is `alpha`",
+                "field `preference`: unknown candidate `alpah`; did you mean `alpha`?",
             ),
             (
                 r#"{"id":"s","context":"c","candidates":[{"id":"tie","text":"x"}],"preference":"tie"}"#,
-                "field `candidates[0].id`: a candidate called `tie` cannot be told from a preference for none",
+                "field `candidates[0].id`: a candidate named `tie` is ambiguous with a tie",
             ),
             (
                 r#"{"id":"s","context":"c","candidates":[{"id":"a","text":"x","scores":{"fluency":1,"fluency":2}}]}"#,
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_refused_with_a_hint_and_an_array_is_read_by_its_items() {
         let empty = lenient(" \n\n", None).expect_err("empty");
-        assert!(hint_of(&empty).starts_with("each line is one JSON object: {\"id\""));
+        assert!(hint_of(&empty).starts_with("write one JSON object per line: {\"id\""));
         let read = lenient(&format!("\n [\n{GOOD},\n {{\"id\": 7}}]"), None).expect("readable");
         assert_eq!(read.records.len(), 1);
         assert!(

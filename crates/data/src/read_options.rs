@@ -1,4 +1,4 @@
-//! How a file of samples is read, as options.
+//! Options for reading a file of samples.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// The file with these options.
+    /// The source of a file with these options.
     pub fn source(&self, path: &Path) -> Result<SampleSource, DataError> {
         let map = Mapping::new(self.map.iter().cloned())?;
         Ok(SampleSource {
@@ -49,12 +49,12 @@ impl ReadOptions {
         })
     }
 
-    /// All samples of a file that were asked for.
+    /// Reads all selected samples of a file.
     pub fn samples(&self, path: &Path) -> Result<Vec<Sample>, DataError> {
         self.samples_for(path, |_| Vec::new())
     }
 
-    /// The same; what `wrong` finds about a sample is wrong with the file too.
+    /// Same as [`ReadOptions::samples`]; errors found by `wrong` count as errors of the file.
     pub fn samples_for(
         &self,
         path: &Path,
@@ -64,7 +64,7 @@ impl ReadOptions {
     }
 }
 
-/// What to do with the file of a public data set, which is of no use as it is; `None` where it is none.
+/// The error for an unconverted file of a public data set; `None` for any other file.
 pub fn public_set(path: &Path) -> Option<DataError> {
     let reads = |importer: &&Importer| path.is_file() && importer.import(path).is_ok();
     let name = importers().iter().find(reads)?.name;

@@ -1,4 +1,4 @@
-//! Tables as rows of named values, whatever kind of file they come from.
+//! Tables as rows of named values, for all file formats.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -10,10 +10,10 @@ use crate::delimited::Delimited;
 use crate::line_error::LineError;
 use crate::parquet_file::ParquetRows;
 
-/// How many names of columns are remembered of a file whose rows name their own.
+/// Maximum number of column names remembered for a file whose rows name their own.
 const REMEMBERED: usize = 1000;
 
-/// The rows of a table, and what its columns are called.
+/// The rows of a table and its column names.
 pub(crate) enum TableRows<R> {
     Lines(JsonLines<TableRow, R>, SeenColumns),
     Cells(Box<Delimited<R>>),
@@ -21,16 +21,16 @@ pub(crate) enum TableRows<R> {
     Given(Box<dyn GivenTable>, SeenColumns),
 }
 
-/// A table that is no file: rows with their places.
+/// A table that is not a file: rows with their positions.
 pub trait GivenTable: Iterator<Item = (usize, Result<TableRow, LineError>)> + Send {
-    /// The names of its columns; absent where its rows name their own.
+    /// The column names; absent if rows name their own.
     fn columns(&self) -> Option<&[String]>;
 
-    /// Leaves other columns out, where that saves work.
+    /// Skips other columns, if that saves work.
     fn want(&mut self, _columns: &[String]) {}
 }
 
-/// The columns that rows had so far, and those that are used, shared with who wants to know.
+/// The columns seen so far and the columns in use, shared between reader and caller.
 #[derive(Clone, Default)]
 pub(crate) struct SeenColumns {
     all: Arc<Mutex<BTreeSet<String>>>,
@@ -38,33 +38,33 @@ pub(crate) struct SeenColumns {
 }
 
 impl SeenColumns {
-    /// All of a table, whose file names them.
+    /// Adds all columns of a file that lists them.
     pub(crate) fn extend(&self, names: &[String]) {
         self.lock().extend(names.iter().cloned());
     }
 
-    /// Those of one row of a file whose rows name their own, as long as there is room.
+    /// Adds the columns of a row that names its own, up to the maximum.
     fn add<'n>(&self, names: impl Iterator<Item = &'n str>) {
         let mut seen = self.lock();
         for name in names {
-            // Bounded: a file whose every row has keys of its own would fill memory with names.
+            // Bounded: a file with different keys in every row would fill memory with names.
             if seen.len() < REMEMBERED && !seen.contains(name) {
                 seen.insert(name.to_owned());
             }
         }
     }
 
-    /// In the order of their names.
+    /// Sorted by name.
     pub(crate) fn all(&self) -> Vec<String> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Sets the columns that are used.
+    /// Sets the columns in use.
     pub(crate) fn set_used(&self, columns: Vec<ColumnPath>) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = columns;
     }
 
-    /// Those that are not used, in the order of their names.
+    /// The unused columns, sorted by name.
     pub(crate) fn unused(&self) -> Vec<String> {
         let all = self.all();
         let known = names(&all);
@@ -79,7 +79,7 @@ impl SeenColumns {
 }
 
 impl<R: BufRead> TableRows<R> {
-    /// All columns, where the file says so before its first row.
+    /// All columns, if the file lists them before its first row.
     pub(crate) fn columns(&self) -> Option<&[String]> {
         match self {
             Self::Lines(..) => None,
@@ -89,7 +89,7 @@ impl<R: BufRead> TableRows<R> {
         }
     }
 
-    /// Leaves other columns out, where that saves work.
+    /// Skips other columns, if that saves work.
     pub(crate) fn want(&mut self, columns: &[String]) {
         match self {
             Self::Lines(..) => {}

@@ -1,4 +1,4 @@
-//! What is evaluated: contexts, candidate texts and what people said about them.
+//! Samples: contexts, candidate texts and their human labels.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use probity_lm::nearest;
 
 use crate::line_error::shown;
 
-/// A text that may lie in memory of others: of a table that was handed over, it is no copy. Cloning copies nothing.
+/// A text that may be borrowed from foreign memory, such as a table in memory. Cloning does not copy the text.
 pub type SharedText = ByteString;
 
-/// One context with the candidate texts that answer it: a line of our JSONL.
+/// A context with its candidate texts: one line of JSON lines.
 ///
 /// ```json
 /// {"id": "a1", "context": "…", "candidates": [{"id": "1", "text": "…", "scores": {"coherence": 4.5}}], "preference": "1"}
@@ -23,15 +23,15 @@ pub type SharedText = ByteString;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// Names the sample; not empty, unique in its file.
+    /// Id of the sample; not empty, unique in its file.
     pub id: String,
-    /// What the candidates are about: a source document, a dialogue so far, a question. May be empty.
+    /// What the candidates are about: a source document, a dialogue or a question. May be empty.
     pub context: SharedText,
-    /// What the candidates were asked to do, where it differs from the context.
+    /// The task of the candidates, if it differs from the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruction: Option<SharedText>,
-    /// Further texts by name, for methods that ask for them: the `question`, the `answer` and the `reference_answer` that
-    /// a critique is about.
+    /// Further named texts for methods that use them, such as `question`, `answer` and `reference_answer` for
+    /// critiques.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
     pub texts: BTreeMap<String, SharedText>,
     /// The texts to judge: at least one, in the order of the file.
@@ -39,7 +39,7 @@ pub struct Sample {
     /// Texts known to be good answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<SharedText>,
-    /// Which candidate people preferred, where they were asked.
+    /// The candidate that people preferred, if labelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preference: Option<Preference>,
 }
@@ -48,29 +48,29 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// Names the candidate (often the system that wrote it); not empty, unique in its sample.
+    /// Id of the candidate (often the system that wrote it); not empty, unique in its sample.
     pub id: String,
-    /// The text, verbatim. May be empty: methods answer that with an explicit outcome.
+    /// The text, verbatim. May be empty: methods return an explicit outcome for it.
     pub text: SharedText,
-    /// Gold scores by attribute, higher is better; finite.
+    /// Gold scores by attribute: finite, higher is better.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_scores")]
     pub scores: BTreeMap<String, f64>,
 }
 
-/// What people preferred. In JSON the id of the better candidate, or `"tie"`: no candidate can be called `tie` where
-/// there is a preference.
+/// A human preference. In JSON the id of the better candidate, or `"tie"`; a sample with a preference must not have a
+/// candidate called `tie`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Preference {
-    /// The candidate of this id is better than all others.
+    /// This candidate is better than all others.
     Candidate(String),
     /// No candidate is better.
     Tie,
 }
 
-/// How [`Preference::Tie`] is written.
+/// JSON form of [`Preference::Tie`].
 pub const TIE: &str = "tie";
 
-/// That a candidate is called `tie` where people may prefer none.
+/// Error for a candidate called `tie` in a sample with a preference.
 pub fn called_tie(field: impl Into<String>) -> LineError {
     let why = "a candidate named `tie` is ambiguous with a tie";
     LineError::content(field, why).with_hint("use another id for this candidate")
@@ -93,19 +93,19 @@ impl<'de> Deserialize<'de> for Preference {
 }
 
 impl Sample {
-    /// The further text of that name; one without anything in it is none.
+    /// The further text with this name, unless empty.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(|text| &**text).filter(|text| !text.trim().is_empty())
     }
 
-    /// The candidate of that id.
+    /// The candidate with this id.
     pub fn candidate(&self, id: &str) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.id == id)
     }
 
-    /// All that a reader refuses beyond the shape and the sample's own id: a text without a name; no candidates; an empty or repeated
-    /// candidate id, or one that a preference could not tell from a tie; a score without a name or that is not finite;
-    /// a preference for nobody.
+    /// Validates everything except the shape and the sample's own id: unnamed texts; missing candidates; empty or
+    /// repeated candidate ids, and `tie` beside a preference; unnamed or non-finite scores; a preference for an unknown
+    /// candidate.
     pub fn check(&self) -> Vec<LineError> {
         let mut wrong = Vec::new();
         if self.texts.contains_key("") {
@@ -122,7 +122,7 @@ impl Sample {
             } else if let Some(first) = seen.get(&candidate.id) {
                 let why = format!("duplicate candidate `{}`, first at candidates[{first}]", shown(&candidate.id));
                 wrong.push(LineError::content(id, why));
-            // Only where there is a preference: elsewhere `tie` is a name like any other.
+            // Without a preference, `tie` is an ordinary id.
             } else if candidate.id == TIE && self.preference.is_some() {
                 wrong.push(called_tie(id));
             } else {
@@ -196,14 +196,14 @@ fn unique_scores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<
     Ok(scores.into_iter().map(|(attribute, ExactScore(score))| (attribute, score)).collect())
 }
 
-/// A map whose keys are all different: where a key comes twice, serde would keep the last value and say nothing.
+/// A map with distinct keys: serde would silently keep the last of two values.
 pub(crate) fn unique_entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
     Ok(unique_map(deserializer)?.into_iter().collect())
 }
 
-/// The entries of a map in the order of the file; a key that comes twice is an error.
+/// The entries of a map in the order of the file; a repeated key is an error.
 pub(crate) fn unique_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<(String, T)>, D::Error> {

@@ -1,4 +1,4 @@
-//! Rows as samples: each row one, or the rows of one id together.
+//! Converts rows to samples: one per row, or one per id.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -7,15 +7,15 @@ use crate::automatic::is_own_name;
 use crate::column::{ColumnPath, TableRow, names};
 use crate::line_error::LineError;
 use crate::mapping::MapEntry;
-use crate::partial::Partial;
+use crate::partial::PartialSample;
 use crate::plan::{PreparedMapping, no_column};
 use crate::preferences::FirstRow;
 use crate::rows::{SeenColumns, TableRows};
 use crate::{DataError, Mapping, Sample, SampleSource, UnfitMapping};
 
-/// Samples from rows, with all that is wrong with each.
+/// Samples from rows, with all errors of each.
 ///
-/// Where each row is a sample they come as they are read; where rows are gathered by their id, after the last row.
+/// With one sample per row, samples are streamed; if rows are grouped by id, samples follow after the last row.
 pub(crate) struct MappedSamples<R> {
     rows: TableRows<R>,
     plan: PreparedMapping,
@@ -26,11 +26,11 @@ pub(crate) struct MappedSamples<R> {
     ordinal: usize,
     at_end: bool,
     gathered: std::vec::IntoIter<Item>,
-    /// Paths, with their fields, that have led to nothing so far.
+    /// Paths with their fields that have not matched any row yet.
     unmet: Vec<(String, ColumnPath)>,
 }
 
-/// What the user maps, and the columns that complete it by their own names.
+/// The user's mapping and the columns that complete it by their names.
 struct AutomaticColumns {
     mapped: Mapping,
     known: Vec<String>,
@@ -39,7 +39,7 @@ struct AutomaticColumns {
 }
 
 impl AutomaticColumns {
-    /// The whole mapping, made ready; `named` are the columns where the file names them at its beginning.
+    /// The complete checked mapping; `named` are the columns if the file lists them in advance.
     fn plan(&self, named: Option<&[String]>) -> Result<(Mapping, PreparedMapping), UnfitMapping> {
         let mapping = self.mapped.completed(&self.known, self.chosen_is_a_conversation)?;
         let plan = PreparedMapping::new(&mapping, named, self.context_optional)?;
@@ -50,7 +50,8 @@ impl AutomaticColumns {
 type Item = (usize, Result<Sample, Vec<LineError>>);
 
 impl<R: BufRead> MappedSamples<R> {
-    /// The samples of `rows`, read as `source` says; `first` is what the first row shows where rows name their own columns.
+    /// The samples of `rows`, read with the options of `source`; `first` describes the first row if rows name their own
+    /// columns.
     pub(crate) fn new(
         mut rows: TableRows<R>,
         source: &SampleSource,
@@ -82,11 +83,11 @@ impl<R: BufRead> MappedSamples<R> {
         Ok(Self { rows, plan, mapping, automatic, seen, place: 0, ordinal: 0, at_end: false, gathered, unmet })
     }
 
-    /// The next row of which something can be said, and what.
-    fn next_partial(&mut self) -> Option<(usize, Result<Partial, Vec<LineError>>)> {
+    /// The next row with a result.
+    fn next_partial(&mut self) -> Option<(usize, Result<PartialSample, Vec<LineError>>)> {
         let (place, row) = self.rows.next()?;
         (self.place, self.ordinal) = (place, self.ordinal + 1);
-        // A frame's rows are known by their places from 0, a file's by their numbers.
+        // Rows of a data frame are identified by their positions from 0, rows of a file by their numbers.
         let called = if matches!(self.rows, TableRows::Given(..)) { place } else { self.ordinal };
         if let Ok(row) = &row
             && self.rows.columns().is_none()
@@ -95,13 +96,13 @@ impl<R: BufRead> MappedSamples<R> {
             return Some((place, Err(vec![error])));
         }
         if let Ok(row) = &row {
-            // Paths are tried on each row until one leads somewhere, then no more: most are met by the first row.
+            // Each path is tried until it matches a row; most match the first.
             self.unmet.retain(|(_, column)| column.value(row).is_none());
         }
         Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal, called))))
     }
 
-    /// Reads columns with the names of fields from the first row on that has them.
+    /// From the first row that has them, reads columns named after fields.
     fn take_up(&mut self, row: &TableRow) -> Result<(), LineError> {
         let known = &self.automatic.known;
         let is_new = |name: &&str| is_own_name(name) && !known.iter().any(|known| known == name);
@@ -118,16 +119,16 @@ impl<R: BufRead> MappedSamples<R> {
         Ok(())
     }
 
-    /// All rows, by id, in the order in which ids come first.
+    /// All rows grouped by id, in order of first appearance.
     fn gather(&mut self) -> Vec<Item> {
-        let mut samples: Vec<Partial> = Vec::new();
+        let mut samples: Vec<PartialSample> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut items = Vec::new();
         while let Some((place, partial)) = self.next_partial() {
             let wrong = match partial {
                 Err(wrong) => wrong,
                 Ok(partial) => {
-                    // Rows of a sample need not stand together: a table may be sorted by system.
+                    // Rows of a sample need not be adjacent: a table may be sorted by system.
                     if let Some(&index) = places.get(&partial.id) {
                         samples[index].add(partial, &self.plan)
                     } else {
@@ -141,13 +142,12 @@ impl<R: BufRead> MappedSamples<R> {
                 items.push((place, Err(wrong)));
             }
         }
-        // Finished after the last row, since a preference may name a candidate that comes below it.
+        // Finished after the last row, since a preference may name a later candidate.
         items.extend(samples.into_iter().map(|partial| (partial.place, partial.finish(&self.plan))));
         items
     }
 
-    /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be
-    /// said at its end only.
+    /// Columns and paths that no row had. If rows name their own columns, this is known only at the end of the file.
     fn never_seen(&self) -> Option<Item> {
         let seen = self.seen.all();
         let known = names(&seen);
@@ -159,13 +159,13 @@ impl<R: BufRead> MappedSamples<R> {
             missing.then(|| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
-        // A column by its very name may be empty.
+        // An exact column name may be empty in all rows.
         let is_path = |column: &ColumnPath| column.root(&known).is_some_and(|root| root != column.name);
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| is_path(column));
         wrong.extend(
             leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it has no value in any row")),
         );
-        // An empty file has no columns at all; that it is empty is told elsewhere.
+        // An empty file has no columns; the empty file itself is reported elsewhere.
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
     }
 }
@@ -186,7 +186,7 @@ impl<R: BufRead> Iterator for MappedSamples<R> {
         if let Some((place, partial)) = self.next_partial() {
             return Some((place, partial.and_then(|partial| partial.finish(&self.plan))));
         }
-        // Once, behind the last row.
+        // Once, after the last row.
         if std::mem::replace(&mut self.at_end, true) { None } else { self.never_seen() }
     }
 }

@@ -1,4 +1,4 @@
-//! Tables of scores: which metric gave which candidate how much.
+//! Tables of metric scores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,43 +17,43 @@ use crate::{DataError, LineProblems};
 const EXAMPLE: &str = r#"{"item": "1", "candidate": "a", "metric": "bleu", "score": 0.31}"#;
 const SCORES: GoodRows = GoodRows { json: EXAMPLE, columns: "item,candidate,metric,score" };
 
-/// Columns that say what a row is about.
+/// Columns that identify the subject of a row.
 const KEYS: [&str; 3] = ["item", "candidate", "index"];
 
-/// A score, or that there is none.
+/// A score, possibly undefined.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreRow {
-    /// Where it stands in the file, as [`ScoreTable::unit`] counts.
+    /// Position in the file, in units of [`ScoreTable::unit`].
     pub line: usize,
-    /// The sample's id.
+    /// Id of the sample.
     pub item: String,
-    /// The candidate's id; absent in a table without that column, whose items have one candidate each.
+    /// Id of the candidate; absent in a table without that column, where each item has one candidate.
     pub candidate: Option<String>,
-    /// What was scored by: the row's `metric`, or the column.
+    /// Name of the scorer: the row's `metric`, or the column.
     pub metric: Option<String>,
-    /// What was judged, where the row says so.
+    /// The attribute that was scored, if known.
     pub attribute: Option<String>,
-    /// Finite; absent where the metric is not defined.
+    /// Finite; absent if the metric is undefined.
     pub score: Option<f64>,
 }
 
-/// The rows of a table of scores.
+/// The rows of a score table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreTable {
-    /// The file's name, as in messages.
+    /// File name for messages.
     pub file: String,
-    /// Whether its rows are counted by lines.
+    /// Unit in which rows are numbered.
     pub unit: RecordUnit,
-    /// In the order of the file; no two say something of the same candidate, metric and attribute.
+    /// In the order of the file, without duplicates of candidate, metric and attribute.
     pub rows: Vec<ScoreRow>,
-    /// What people preferred, by item, where a column `preference` says so.
+    /// Human preferences by item, from a column `preference`.
     pub preferences: BTreeMap<String, String>,
     /// Columns without any number.
     pub passed_over: Vec<String>,
 }
 
-/// Whether a file's first row has a column `item`: then it is a table of scores, else one of samples. A file that
-/// cannot be read is none.
+/// Whether the first row of a file has a column `item`, which makes it a score table instead of samples. False for an
+/// unreadable file.
 pub fn is_score_table(path: &Path) -> bool {
     let seen = SeenColumns::default();
     let opened = SampleSource::new(path).rows(&seen, SCORES);
@@ -62,12 +62,12 @@ pub fn is_score_table(path: &Path) -> bool {
     })
 }
 
-/// Reads a table of scores of any [`DataFormat`](crate::DataFormat), `-` for standard input.
+/// Reads a score table in any [`DataFormat`](crate::DataFormat), or from standard input for `-`.
 ///
-/// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for
-/// each metric. Columns without any number, finite or not, are passed over beside others. Null and empty cells are
-/// scores that are not defined. Anything else that is no finite number is a problem, as is a score that was there
-/// already; a file with problems is refused with all of them.
+/// A row has an `item`, usually a `candidate`, and either a `score` with its `metric` or `attribute`, or one column per
+/// metric. Columns without any number, finite or not, are skipped if other columns have some. Null and empty cells are
+/// undefined scores. Any other non-number and any repeated score is an error; a file with errors is rejected with all
+/// of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     let seen = SeenColumns::default();
     let opened = SampleSource::new(PathBuf::from(path)).rows(&seen, SCORES)?;
@@ -93,7 +93,7 @@ impl Default for LineProblems {
 struct ColumnReading {
     rows: Vec<ScoreRow>,
     preferences: BTreeMap<String, String>,
-    /// By column: the cells that are no numbers, until the column turns out to have any.
+    /// By column: cells that are not numbers, until the column is known to contain numbers.
     doubtful: BTreeMap<String, Vec<(usize, NumberError)>>,
     numeric: BTreeSet<String>,
     problems: LineProblems,
@@ -106,7 +106,7 @@ impl ColumnReading {
                 self.problems.push(line, error);
             }
         }
-        // Where a table holds nothing else, what is no number is what is wrong with it.
+        // If the table has no other content, the non-numeric cells are the errors.
         let holds_something = !self.preferences.is_empty() || self.rows.iter().any(|row| row.score.is_some());
         let mut passed_over = Vec::new();
         for (column, cells) in std::mem::take(&mut self.doubtful) {
@@ -140,7 +140,7 @@ impl ColumnReading {
         let item = text("item")?.ok_or_else(missing)?;
         let candidate = text("candidate")?;
         if let Some(preference) = text("preference")? {
-            // A preference stands in each row of its item, so rows can contradict one another.
+            // The preference is repeated in each row of its item, so rows can contradict each other.
             let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
             if *known != preference {
                 let why = format!("`{}`, but an earlier row of the item has `{}`", shown(&preference), shown(known));
@@ -159,8 +159,7 @@ impl ColumnReading {
             let score = match number(value) {
                 Ok(score) => score,
                 Err(why) => {
-                    // `nan` and `inf` make a column one of numbers. Else a metric that gave nothing but NaN would be
-                    // passed over as text.
+                    // `nan` and `inf` make a column numeric. Otherwise a metric with only NaN would be skipped as text.
                     if value.as_str().is_some_and(|text| text.trim().parse::<f64>().is_ok()) {
                         self.numeric.insert(column.clone());
                     }
@@ -176,7 +175,7 @@ impl ColumnReading {
         Ok(())
     }
 
-    /// Of two scores of one candidate by one metric the second is the problem.
+    /// Reports the second of two scores of one candidate and metric.
     fn refuse_repeated(&mut self) {
         let mut first: BTreeMap<[&str; 4], usize> = BTreeMap::new();
         let mut repeated = Vec::new();
@@ -269,7 +268,7 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
-        // A metric that gave nothing but such, and a table without any number.
+        // A metric with only such values, and a table without any number.
         let told = read("s.csv", "item,candidate,bleu,ter\n1,a,0.5,NaN\n").expect_err("refused");
         assert!(told.contains("column `ter` (score): `NaN` is not a finite number"), "{told}");
         let told = read("s.csv", "item,candidate,bleu\n1,a,much\n").expect_err("refused");
@@ -277,14 +276,14 @@ mod tests {
         let told = read("s.jsonl", "{\"item\":\"1\",\"metric\":\"m\",\"score\":NaN}\n").expect_err("refused");
         assert!(told.contains("line 1 of"), "{told}");
         let told = read("s.jsonl", "{\"id\":\"1\",\"score\":1}\n").expect_err("refused");
-        assert!(told.contains("there is no `item`"), "{told}");
+        assert!(told.contains("missing `item`"), "{told}");
     }
 
     #[test]
     fn a_score_twice_is_a_problem_that_names_both_lines() {
         let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n2,a,0.5\n1,a,0.7\n").expect_err("refused");
         assert!(
-            told.contains("line 4 of") && told.contains("`bleu` of item `1`, candidate `a` was already on line 2"),
+            told.contains("line 4 of") && told.contains("duplicate `bleu` of item `1`, candidate `a`, first on line 2"),
             "{told}"
         );
     }
@@ -293,7 +292,7 @@ mod tests {
     fn a_key_twice_is_a_problem_of_its_line() {
         let told =
             read("s.jsonl", "{\"item\":\"1\",\"m\":1}\n{\"item\":\"2\",\"m\":1,\"m\":2}\n").expect_err("refused");
-        assert!(told.contains("line 2 of /s.jsonl: key `m` is there twice"), "{told}");
+        assert!(told.contains("line 2 of /s.jsonl: duplicate key `m`"), "{told}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! All that is wrong with the shape of a sample: serde stops at the first thing.
+//! Collects all errors in the shape of a sample: serde stops at the first.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
 const OTHER_FORM: &str = "if the fields have other names, map them: --map context=NAME --map candidate=NAME";
 
-/// Every field of a sample that is missing, unknown or of another type.
+/// Every field of a sample that is missing, unknown or of the wrong type.
 pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
     let mut wrong = Vec::new();
     if !keys(sample, "", &SAMPLE, &["id", "context", "candidates"], &mut wrong) {
@@ -54,7 +54,7 @@ fn wrong_with_candidate(candidate: &Value, path: &str, wrong: &mut Vec<LineError
     }
 }
 
-/// Whether it is an object; its keys are compared with those that may and must be there.
+/// Checks that the value is an object and compares its keys with the known and required ones.
 fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut Vec<LineError>) -> bool {
     let Some(fields) = value.as_object() else {
         wrong.push(LineError::content(path, "not an object"));
@@ -68,7 +68,7 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
         });
     }
     for missing in needed.iter().filter(|name| !fields.contains_key(**name)) {
-        // A line without candidates is likely of another form altogether.
+        // A line without candidates probably has another form altogether.
         let error = LineError::content(path, format!("missing field `{missing}`"));
         wrong.push(if *missing == "candidates" { error.with_hint(OTHER_FORM) } else { error });
     }
@@ -77,7 +77,7 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
 
 fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut Vec<LineError>) {
     let Some(value) = parent.get(key) else { return };
-    // Each field is read by itself as serde would read it, so that messages are the same as the parser's.
+    // Each field is parsed separately with serde, so that messages equal the parser's.
     if let Err(e) = serde_path_to_error::deserialize::<_, T>(value.clone()) {
         let inner = e.path().to_string();
         let own = below(path, key);

@@ -1,4 +1,4 @@
-//! Where samples come from: a file of any kind, and which of its columns is which.
+//! Sources of samples: a file of any format and its column mapping.
 
 use std::io::{BufRead, Cursor};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::rows::{GivenTable, SeenColumns, TableRows};
 use crate::samples::MappedSamples;
 use crate::{DataError, Field, JsonLines, LineProblems, MapEntry, Mapping, Record as _, Records, Sample};
 
-/// The longest Parquet file that is read through a pipe, which has to be held in memory: 2 GiB.
+/// Maximum size of a piped Parquet file, which is held in memory: 2 GiB.
 const LONGEST_PIPED: u64 = 2 << 30;
 
 /// A file of samples and how to read it.
@@ -31,16 +31,16 @@ const LONGEST_PIPED: u64 = 2 << 30;
 pub struct SampleSource {
     /// The file, `-` for standard input.
     pub path: PathBuf,
-    /// What it is, where its content and name should not decide.
+    /// File format; detected from content and name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<DataFormat>,
-    /// Which column is which, beside those that have our fields' names. Empty for JSON lines in our own form.
+    /// Column mapping, in addition to columns named after fields. Empty for JSON lines in the native form.
     #[serde(default, skip_serializing_if = "Mapping::is_empty")]
     pub map: Mapping,
-    /// Only the first so many samples.
+    /// Read only the first N samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Whether samples may come without any context, instruction or other text: then their context is empty.
+    /// Whether samples may have no context, instruction or other text. Their context is then empty.
     #[serde(skip)]
     pub context_optional: bool,
 }
@@ -49,14 +49,14 @@ pub struct SampleSource {
 pub struct SampleFile {
     /// The samples.
     pub records: Records<'static, Sample>,
-    /// What the file is.
+    /// The file format.
     pub format: DataFormat,
-    /// The columns so far, and those that are used; none for JSON lines in our own form.
+    /// The columns seen so far and the columns in use; `None` for JSON lines in the native form.
     columns: Option<SeenColumns>,
 }
 
 impl SampleFile {
-    /// The columns that were passed over so far, by name.
+    /// The columns skipped so far, sorted by name.
     pub fn unmapped(&self) -> Vec<String> {
         self.columns.as_ref().map(SeenColumns::unused).unwrap_or_default()
     }
@@ -70,17 +70,17 @@ pub(crate) struct OpenRows {
 }
 
 impl SampleSource {
-    /// A file by itself.
+    /// A file with default options.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), format: None, map: Mapping::default(), limit: None, context_optional: false }
     }
 
-    /// All its samples; a file with anything wrong in it (as far as it is read) is refused with all that is wrong.
+    /// Reads all samples; a file with any error (as far as it is read) is rejected with all of its errors.
     pub fn samples(&self) -> Result<Vec<Sample>, DataError> {
         self.samples_for(|_| Vec::new())
     }
 
-    /// As [`SampleSource::samples`]; what `wrong` finds about a sample is wrong with the file too.
+    /// Same as [`SampleSource::samples`]; errors found by `wrong` count as errors of the file.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         Self::all(self.open()?.records, wrong)
     }
@@ -108,17 +108,17 @@ impl SampleSource {
         ReadReport { records, problems }.strict()
     }
 
-    /// Opens it: samples come one at a time.
+    /// Opens the file and streams its samples.
     pub fn open(&self) -> Result<SampleFile, DataError> {
         self.open_keeping(KEPT)
     }
 
-    /// As [`SampleSource::open`]; of the problems so many are kept, the rest is counted.
+    /// Same as [`SampleSource::open`], keeping at most `problems` problems; the rest is counted.
     pub fn open_keeping(&self, problems: usize) -> Result<SampleFile, DataError> {
         self.open_either(open_packed(&self.path)?, true, problems)
     }
 
-    /// As [`SampleSource::open`], with the bytes of `reader` in place of the file's, which still gives the name.
+    /// Same as [`SampleSource::open`], reading from `reader`; the path is only used as the name.
     pub fn open_from(&self, reader: impl BufRead + Send + 'static) -> Result<SampleFile, DataError> {
         self.open_either(reader, false, KEPT)
     }
@@ -130,9 +130,9 @@ impl SampleSource {
         keep: usize,
     ) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
-        // A pipe may give a few bytes at a time. What the file is, is told by its first row, so that is gathered first.
+        // A pipe may return a few bytes at a time, but the file type depends on the first row, so buffer that first.
         let mut reader = with_first_row(unpacked(reader, &file)?);
-        // A reader that fails says so where its first line is read.
+        // A failing reader reports its error when the first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file)?;
         let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
@@ -154,18 +154,18 @@ impl SampleSource {
         Ok(SampleFile { records, format, columns: Some(seen) })
     }
 
-    /// Whether JSON lines that begin so are in our own form.
+    /// Whether JSON lines with this first row are in the native form.
     fn is_own_form(&self, first: &FirstRow) -> bool {
         let is_pair = first.has("chosen") && first.has("rejected");
         if first.has("candidates") { self.map.names_no_column() } else { self.map.is_empty() && !is_pair }
     }
 
-    /// The samples of a table in memory, whose columns these options map; `path` is what messages call it.
+    /// The samples of a table in memory, mapped by these options; `path` is its name in messages.
     fn records_of_table(&self, table: Box<dyn GivenTable>) -> Result<Records<'static, Sample>, DataError> {
         let file = file_name(&self.path);
         let problems = LineProblems { unit: RecordUnit::Index, ..LineProblems::new(file.clone()) };
         let mut table = Peeked::new(table);
-        // Without a mapping the first row shows what the columns are: where it cannot be read, that is what is wrong.
+        // Without a mapping, the first row defines the columns, so its error is reported.
         if self.map.names_no_column()
             && let Some((place, error)) = table.broken_first()
         {
@@ -186,7 +186,7 @@ impl SampleSource {
         Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
     }
 
-    /// JSON lines in our own form, with the values of the mapping in each.
+    /// JSON lines in the native form, plus the constants of the mapping.
     fn own_lines(
         &self,
         reader: Box<dyn BufRead + Send>,
@@ -201,7 +201,7 @@ impl SampleSource {
         Records::of(self.own_form(rows), LineProblems { unit, ..problems }, self.limit)
     }
 
-    /// Rows in our own form as samples, with the values of the mapping in each.
+    /// Rows in the native form as samples, plus the constants of the mapping.
     fn own_form(
         &self,
         rows: impl Iterator<Item = (usize, Result<TableRow, LineError>)> + Send + 'static,
@@ -231,7 +231,7 @@ impl SampleSource {
         Box::new(rows.map(move |(place, row)| (place, row.map_err(|error| vec![error]).and_then(&sample))))
     }
 
-    /// The rows of the file as they are, whatever they are rows of; `good` are such rows for messages.
+    /// The raw rows of the file; `good` are example rows for messages.
     pub(crate) fn rows(&self, seen: &SeenColumns, good: GoodRows) -> Result<OpenRows, DataError> {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
         let start = reader.fill_buf().unwrap_or_default();
@@ -279,19 +279,19 @@ impl SampleSource {
     }
 }
 
-/// Rows as they should be, for messages about empty files.
+/// Example rows, for messages about empty files.
 #[derive(Clone, Copy)]
 pub(crate) struct GoodRows {
     /// A line of JSON.
     pub(crate) json: &'static str,
-    /// The first line of a table.
+    /// The header of a table.
     pub(crate) columns: &'static str,
 }
 
 const SAMPLES: GoodRows = GoodRows { json: <Sample as crate::Record>::EXAMPLE, columns: "id,context,candidate" };
 
 impl GoodRows {
-    /// That a file of this format has none.
+    /// The error of an empty file in this format.
     pub(crate) fn missing(self, file: String, format: DataFormat) -> DataError {
         match format {
             DataFormat::Jsonl => DataError::Empty { file, example: self.json },
@@ -301,7 +301,7 @@ impl GoodRows {
     }
 }
 
-/// A row that is a sample in our own form.
+/// Parses a row in the native form.
 fn sample_of(row: &Value) -> Result<Sample, Vec<LineError>> {
     from_value(row).map_err(|first| {
         let told = first.to_string();
@@ -310,7 +310,7 @@ fn sample_of(row: &Value) -> Result<Sample, Vec<LineError>> {
     })
 }
 
-/// Frames count what they hold: names that are whole numbers are told as texts.
+/// Data frames have integer row labels: converts ids that are integers to texts.
 fn names_as_texts(row: &mut Value) {
     let of = |name: Option<&mut Value>| {
         if let Some(name) = name.filter(|name| name.is_i64() || name.is_u64()) {
@@ -324,7 +324,7 @@ fn names_as_texts(row: &mut Value) {
     }
 }
 
-/// What is no table at all is told as what it is.
+/// Rejects unsupported file types by name.
 fn refuse_foreign(start: &[u8], file: &str) -> Result<(), DataError> {
     foreign(start).map_or(Ok(()), |(what, hint)| Err(DataError::Foreign { file: file.to_owned(), what, hint }))
 }
@@ -333,15 +333,15 @@ fn delimiter(format: DataFormat, start: &[u8]) -> u8 {
     let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
     match format {
         DataFormat::Tsv => b'\t',
-        // Spreadsheets in countries with a decimal comma write semicolons into files called CSV.
+        // Spreadsheets in locales with a decimal comma write semicolons into CSV files.
         _ if !head.contains(&b',') && head.contains(&b';') => b';',
         _ => b',',
     }
 }
 
-/// A Parquet file's end says what it holds: on disk it is read where it lies, from elsewhere it is held in memory.
+/// Opens a Parquet file. The reader needs the end of the file, so input that is not a plain file is held in memory.
 fn parquet(path: Option<&PathBuf>, reader: impl BufRead) -> Result<ParquetRows, LineError> {
-    // What is packed begins otherwise, and a pipe cannot be read from its end: both are held in memory.
+    // Compressed files begin differently, and a pipe cannot be read from its end: both are held in memory.
     let file = path.filter(|path| path.is_file()).and_then(|path| open_file(path).ok());
     match file.filter(starts_as_parquet) {
         Some(file) => ParquetRows::of_file(file),
@@ -362,7 +362,7 @@ mod tests {
     use crate::SharedText;
     use crate::line_error::LineError;
 
-    /// Rows in memory; of a table with columns these are known before its first row.
+    /// Rows in memory; a table with columns lists them in advance.
     struct Rows {
         left: std::vec::IntoIter<Result<TableRow, LineError>>,
         columns: Option<Vec<String>>,
@@ -436,9 +436,9 @@ mod tests {
             let told = read(&[], vec![Ok(row(&one))], &columns).expect_err("refused").to_string();
             assert!(told.contains(&format!("column `{lacking}`")) && told.ends_with("there is no value"), "{told}");
         }
-        // Where rows name their own columns, a key that is in no row is a missing column.
+        // If rows name their own columns, a key that no row has is a missing column.
         let told = read(&["context=c", "candidate=a"], vec![Ok(row(&json!({"c": "c"})))], &[]).expect_err("refused");
-        assert!(told.to_string().contains("there is no such column"), "{told}");
+        assert!(told.to_string().contains("no such column"), "{told}");
     }
 
     #[test]
@@ -456,7 +456,7 @@ mod tests {
         };
         let text = told(rows(), &[]);
         assert!(text.starts_with("2 problems in the frame\n  index 1: column `doc` (context): a number"), "{text}");
-        assert!(text.contains("index 2: column `doc` (context): there is no value"), "{text}");
+        assert!(text.contains("index 2: column `doc` (context): missing value"), "{text}");
         assert_eq!(told(Vec::new(), &[]), "the frame has no rows");
         assert!(told(rows(), &["dok", "a"]).contains("no column `doc`"));
         let broken = vec![Err(LineError::content("a", "NaN is no value"))];

@@ -1,4 +1,4 @@
-//! What a file of samples holds, counted as it is read.
+//! Streaming statistics of a file of samples.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,31 +8,31 @@ use serde::Serialize;
 use crate::line_error::shown;
 use crate::{Preference, Sample};
 
-/// Texts of more characters than this are warned of.
+/// Texts with more characters than this cause a warning.
 pub const LONG_TEXT: usize = 100_000;
 
-/// Counts over samples. Its size does not grow with their number, but for a line for each attribute.
+/// Counts over samples. Memory use depends on the number of attributes, not of samples.
 #[derive(Debug, Default, Serialize)]
 pub struct SampleSurvey {
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Candidates of all of them.
+    /// Number of candidates in all samples.
     pub candidates: usize,
-    /// References of all of them.
+    /// Number of references in all samples.
     pub references: usize,
-    /// Samples with an instruction.
+    /// Number of samples with an instruction.
     pub instructions: usize,
-    /// Samples of which a candidate is preferred.
+    /// Number of samples with a preferred candidate.
     pub preferences: usize,
-    /// Samples of which no candidate is preferred.
+    /// Number of samples whose preference is a tie.
     pub ties: usize,
-    /// Characters of the longest text.
+    /// Length of the longest text, in characters.
     pub longest_text: usize,
     /// Gold scores by attribute.
     pub attributes: BTreeMap<String, ScoreSurvey>,
-    /// How many warnings there are of each kind.
+    /// Number of warnings of each kind.
     pub warnings: BTreeMap<WarningKind, usize>,
-    /// The first of them.
+    /// The first warnings.
     #[serde(rename = "first_warnings")]
     pub kept: Vec<SampleWarning>,
     #[serde(skip)]
@@ -42,34 +42,34 @@ pub struct SampleSurvey {
 /// Gold scores of one attribute.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ScoreSurvey {
-    /// Candidates that have one.
+    /// Number of candidates with a score.
     pub candidates: usize,
-    /// The lowest.
+    /// Lowest score.
     pub lowest: f64,
-    /// The highest.
+    /// Highest score.
     pub highest: f64,
 }
 
-/// What may be wrong with a sample that can be read.
+/// Possible defect of a valid sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningKind {
-    /// A candidate without text: methods answer it with the outcome `empty`.
+    /// A candidate without text: methods return the outcome `empty` for it.
     EmptyCandidate,
     /// Neither context nor instruction.
     EmptyContext,
     /// Two candidates with the same text.
     IdenticalCandidates,
-    /// Nothing to compare with.
+    /// Only one candidate, so nothing to compare.
     SingleCandidate,
     /// A text of more than [`LONG_TEXT`] characters.
     LongText,
-    /// A control character, one that reorders or hides text, or one that stands for what could not be decoded.
+    /// A control character, one that reorders or hides text, or the replacement character.
     OddCharacter,
 }
 
 impl WarningKind {
-    /// What it is, for people.
+    /// Description for users.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::EmptyCandidate => "empty candidate",
@@ -82,16 +82,16 @@ impl WarningKind {
     }
 }
 
-/// A warning and where it belongs.
+/// A warning and its location.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SampleWarning {
-    /// The line or row, as the file counts them.
+    /// Number of the line or row, in the unit of the file.
     pub line: usize,
-    /// The field.
+    /// Path of the field.
     pub field: String,
-    /// What kind it is.
+    /// Kind of warning.
     pub kind: WarningKind,
-    /// More about it; may be empty.
+    /// Further detail; may be empty.
     pub detail: String,
 }
 
@@ -103,12 +103,12 @@ impl fmt::Display for SampleWarning {
 }
 
 impl SampleSurvey {
-    /// Nothing yet. Of the warnings so many are kept.
+    /// An empty survey that keeps at most `warnings` warnings.
     pub fn keeping(warnings: usize) -> Self {
         Self { keep: warnings, ..Self::default() }
     }
 
-    /// Counts a sample that stands on `line`.
+    /// Counts a sample on `line`.
     pub fn add(&mut self, line: usize, sample: &Sample) {
         self.samples += 1;
         self.candidates += sample.candidates.len();
@@ -168,7 +168,7 @@ impl SampleSurvey {
 
     fn warn(&mut self, line: usize, field: String, kind: WarningKind, detail: String) {
         *self.warnings.entry(kind).or_default() += 1;
-        // Counted beyond that and not kept: a broken export can have a warning on every line.
+        // Further warnings are only counted: a broken export may have one on every line.
         if self.kept.len() < self.keep {
             self.kept.push(SampleWarning { line, field, kind, detail });
         }
@@ -178,7 +178,7 @@ impl SampleSurvey {
 fn is_odd(c: char) -> bool {
     let bidirectional =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    // The last range are tags: a whole ASCII text in characters that no font shows.
+    // The last range are tag characters: whole ASCII texts that no font shows.
     let invisible =
         matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || bidirectional || invisible || c == '\u{fffd}'

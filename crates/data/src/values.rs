@@ -1,10 +1,10 @@
-//! Values of cells as numbers and names.
+//! Cell values as numbers and names.
 
 use serde_json::Value;
 
 use crate::line_error::shown;
 
-/// Why a value is no number.
+/// Why a value is not a number.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum NumberError {
     #[error("expected a number, found {found}")]
@@ -23,10 +23,10 @@ pub(crate) enum NumberError {
     Rounded { text: String },
 }
 
-/// The largest score: sums of squares of as many as there may be are still numbers.
+/// Maximum score: sums of squares over any realistic number of scores stay finite.
 pub(crate) const MOST_SCORE: f64 = 1e100;
 
-/// A number, also one that is written as a text; nothing from null or an empty cell. True is 1, false 0.
+/// Parses a number, possibly from a text; `None` for null or an empty cell. True is 1, false is 0.
 pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     let number = match value {
         Value::Null => return Ok(None),
@@ -42,7 +42,7 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
         }
         other => return Err(NumberError::Kind { found: kind(other) }),
     };
-    // Rust reads `nan` and `inf` as numbers; as scores they would poison every mean.
+    // Rust parses `nan` and `inf` as numbers; as scores they would make every mean NaN.
     if let Some(number) = number.filter(|number: &f64| number.is_finite()) {
         return if number.abs() > MOST_SCORE { Err(NumberError::Far) } else { Ok(Some(number)) };
     }
@@ -52,11 +52,11 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     Err(if has_comma { NumberError::Comma { text } } else { NumberError::Text { text } })
 }
 
-/// Refuses an integer that no floating-point number equals, nor is written so: two of them could become one score.
+/// Rejects an integer that f64 cannot represent exactly: two such integers could become one score.
 pub(crate) fn refuse_rounded(text: &str) -> Result<(), NumberError> {
     let is_rounded = |integer: i128| {
         let number = integer as f64;
-        // Zeros behind the digits that tell a number from others are how programs write it.
+        // Programs write trailing zeros after the significant digits.
         number as i128 != integer && number.to_string() != integer.to_string()
     };
     match text.parse() {
@@ -74,7 +74,7 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// What a value is, in words.
+/// The type of a value, for messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -5,11 +5,11 @@ use std::io::Write;
 use crate::read::Record;
 use crate::{DataError, LineError, Sample};
 
-/// Writes each sample as one line, such that reading gives back the same samples.
+/// Writes each sample as one line, such that reading returns the same samples.
 ///
-/// They are checked first, ids included: where one could not be read again, nothing is written.
+/// Validates all samples first, including ids: on an error nothing is written.
 pub fn write_samples(mut writer: impl Write, samples: &[Sample]) -> Result<(), DataError> {
-    // All of them before the first byte: a file that ends half-way looks whole to whoever reads it.
+    // Before the first byte: a file that ends midway looks complete.
     check_all(samples).map_err(|(index, error)| DataError::Unwritable {
         index,
         id: crate::line_error::shown(&samples[index].id),
@@ -22,7 +22,7 @@ pub fn write_samples(mut writer: impl Write, samples: &[Sample]) -> Result<(), D
     writer.flush().map_err(DataError::Write)
 }
 
-/// The first sample (by position) that a reader would refuse.
+/// The first sample (by position) that a reader would reject.
 pub(crate) fn check_all(samples: &[Sample]) -> Result<(), (usize, LineError)> {
     let mut seen = std::collections::BTreeMap::new();
     for (index, sample) in samples.iter().enumerate() {
@@ -155,7 +155,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_give_samples_or_problems(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            // Either is right; what must not happen is a panic.
+            // Either result is fine, but it must not panic.
             let _ = crate::read_from::<Sample>(&bytes[..], "memory".into(), None).map(|r| r.problems.to_string());
         }
     }

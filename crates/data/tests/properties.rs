@@ -1,4 +1,4 @@
-//! Arbitrary samples come back from the tables that they are written to, and damaged tables never end in a panic.
+//! Arbitrary samples survive a round trip through tables, and damaged tables never cause a panic.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 type Texts = (String, [String; 2], Option<String>, Option<String>);
 
-/// A sample with two candidates. Optional texts are not empty: in a table that means absent.
+/// A sample with two candidates. Optional texts are not empty, which would mean absent in a table.
 fn sample(
     index: usize,
     ids: &[String; 2],
@@ -33,7 +33,7 @@ fn sample(
     }
 }
 
-/// Samples whose candidates have the same ids in all of them, so that they can be columns.
+/// Samples with the same candidate ids, so that candidates can be columns.
 fn samples() -> impl Strategy<Value = Vec<Sample>> {
     let score = || prop::option::of(any::<f64>().prop_filter("a score", |x| x.abs() <= 1e100));
     let texts =
@@ -143,7 +143,7 @@ proptest! {
             let entries = ["context", "candidate"].into_iter().filter(|_| !map.is_empty()).map(|field| format!("{field}={map}").parse());
             let map = Mapping::new(entries.map(|entry| entry.expect("an entry"))).expect("a mapping");
             let Ok(mut file) = (SampleSource { map, ..SampleSource::new(&path) }).open_from(Cursor::new(bytes.clone())) else { continue };
-            // A damaged count can rightly say that there are many rows.
+            // A damaged count can validly claim many rows.
             let good = file.records.by_ref().take(1000).all(|(line, sample)| line > 0 && sample.check().is_empty());
             prop_assert!(good);
         }

@@ -1,4 +1,4 @@
-//! How files and mappings that new users bring are read.
+//! Files and mappings as new users write them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn mapped(path: &Path, map: &[&str]) -> SampleSource {
     SampleSource { map: Mapping::new(entries).expect("a mapping"), ..SampleSource::new(path) }
 }
 
-/// The message and the hints of an error and of its causes.
+/// The message and hints of an error and its causes.
 fn told(error: &dyn Diagnostic) -> String {
     let hint = error.help().map(|hint| hint.to_string()).unwrap_or_default();
     let cause = error.diagnostic_source().map(told).unwrap_or_default();
@@ -65,7 +65,7 @@ fn a_byte_order_mark_is_no_text_in_any_file() {
         let packed = zstd::encode_all(marked(&text).as_bytes(), 3).expect("packed");
         assert_eq!(folder.read(name, packed, &[]).expect("readable"), plain, "packed {name}");
     }
-    // Files that were joined may begin with two.
+    // Concatenated files may begin with two byte order marks.
     let twice = folder.read("t.csv", marked("\u{feff}id,context,candidate\n7,c,x\n"), &[]).expect("readable");
     assert_eq!(twice[0].id, "7");
 
@@ -99,11 +99,11 @@ fn a_text_in_utf_16_is_refused_with_a_hint_wherever_a_text_is_read() {
     ];
     for error in wrong {
         let told = told(&error);
-        assert!(told.contains("it is a text in UTF-16") && told.contains("iconv -f UTF-16 -t UTF-8"), "{told}");
+        assert!(told.contains("it is UTF-16 text") && told.contains("iconv -f UTF-16 -t UTF-8"), "{told}");
     }
 }
 
-/// `id`, `preference` and `reference` by their own names beside mapped columns.
+/// Checks `id`, `preference` and `reference`, read by their names beside mapped columns.
 fn has_the_unmapped_fields(samples: &[Sample], file: &str) {
     let [first, second] = samples else { panic!("two samples in {file}") };
     assert_eq!((first.id.as_str(), &*first.context), ("q-1", "c"), "{file}");
@@ -117,13 +117,13 @@ fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
     let folder = Folder::new();
     let map = ["context=article", "candidate=a", "candidate=b"];
     let table = "id,article,a,b,preference,reference,other\nq-1,c,x,y,,,1\nq-2,c,x,y,b,r,2\n";
-    // JSON lines name their own columns, so a later row may have more than the first.
+    // JSON lines name their own columns, so later rows may have more than the first.
     let lines = r#"{"id": "q-1", "article": "c", "a": "x", "b": "y"}
 {"id": "q-2", "article": "c", "a": "x", "b": "y", "preference": "b", "reference": "r"}"#;
     for (name, text) in [("t.csv", table), ("t.tsv", &table.replace(',', "\t")), ("l.jsonl", lines)] {
         has_the_unmapped_fields(&folder.read(name, text, &map).expect("readable"), name);
     }
-    // An empty value leaves the column out.
+    // An empty value disables the column.
     let without = [&map[..], &["id:=", "preference:=", "reference:="]].concat();
     for (name, text) in [("t.csv", table), ("l.jsonl", lines)] {
         let samples = folder.read(name, text, &without).expect("readable");
@@ -135,7 +135,7 @@ fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
     }
     let twice = "id,article,a\nq,c,x\nq,c,y\n";
     let told = refused(folder.read("t.csv", twice, &["context=article", "candidate=a"]));
-    assert!(told.contains("sample `q` was already on line 2") && told.contains("--map id:="), "{told}");
+    assert!(told.contains("duplicate sample `q`, first on line 2") && told.contains("--map id:="), "{told}");
     let late = "{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\"}\n{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\", \"candidate_id\": \"z\"}";
     let told = refused(folder.read("l.jsonl", late, &["context=article", "candidate=a"]));
     assert!(
@@ -154,7 +154,7 @@ fn a_score_that_would_be_rounded_is_refused_and_others_are_read_exactly() {
     for score in ["9007199254740993", "-9007199254740995", "18446744073709551615"] {
         for (name, text) in [("o.jsonl", own(score)), ("t.csv", table(score))] {
             let told = refused(folder.read(name, text, &[]));
-            assert!(told.contains("is an integer that is rounded beyond ±2^53") && told.contains(score), "{told}");
+            assert!(told.contains("is an integer beyond ±2^53") && told.contains(score), "{told}");
         }
     }
     for (name, texts) in [
@@ -189,13 +189,13 @@ fn a_table_without_rows_is_not_asked_for_json() {
     let folder = Folder::new();
     for (name, text) in [("h.csv", "id,context,candidate\n"), ("h.tsv", "id\tcontext\tcandidate\n"), ("e.csv", "")] {
         let error = refused(folder.read(name, text, &[]));
-        assert!(error.contains("holds no rows") && error.contains("id,context,candidate"), "{name}: {error}");
+        assert!(error.contains("has no rows") && error.contains("id,context,candidate"), "{name}: {error}");
         assert!(!error.contains("JSON"), "{name}: {error}");
     }
     let error = told(&read_scores(&folder.file("s.csv", "item,candidate,bleu\n")).expect_err("refused"));
-    assert!(error.contains("holds no rows") && error.contains("item,candidate,metric,score"), "{error}");
+    assert!(error.contains("has no rows") && error.contains("item,candidate,metric,score"), "{error}");
     let error = refused(folder.read("e.jsonl", "\n", &[]));
-    assert!(error.contains("each line is one JSON object"), "{error}");
+    assert!(error.contains("write one JSON object per line"), "{error}");
 }
 
 #[test]
@@ -222,13 +222,13 @@ fn texts_of_lists_and_columns_are_joined() {
             "a list, not a text",
             "map a value of its items: --map context='objects[].KEY'; the keys are `text`",
         ),
-        ("objects[]", "an item is an object, not a text", "map one of its values: --map context='objects[].KEY'"),
-        ("objects[].id", "an item is a number, not a text", ""),
+        ("objects[]", "in an item: expected a string, found an object", "map one of its values: --map context='objects[].KEY'"),
+        ("objects[].id", "in an item: expected a string, found a number", ""),
     ];
     for (column, why, hint) in hints {
         let error = told(&context(&[column]).expect_err("refused"));
         assert!(error.contains(why) && error.contains(hint), "{column}: {error}");
-        // Each hint leads to a text at once.
+        // Following each hint leads to a valid mapping.
         if let Some((_, next)) = error.split_once("--map context='") {
             let next = next.split('\'').next().expect("quoted").replace("KEY", "text");
             assert!(context(&[&next]).is_ok(), "{column} leads to {next}");

@@ -1,4 +1,4 @@
-//! Tables that pandas and pyarrow wrote (`scripts/goldens/make_tables.py`), read as samples.
+//! Tables written by pandas and pyarrow (`scripts/goldens/make_tables.py`), read as samples.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ fn parallel_lists_in_structs_are_mapped_by_paths() {
     assert_eq!(unmapped, ["names", "unused"]);
     let mut expected = expected();
     for (index, sample) in expected.iter_mut().enumerate() {
-        // The table numbers samples, and candidates of a list are called by their places.
+        // The table numbers samples, and candidates in a list are named by position.
         sample.id = index.to_string();
         let place = |id: &str| if id == "first" { "1".to_owned() } else { "2".to_owned() };
         sample.candidates.iter_mut().for_each(|candidate| candidate.id = place(&candidate.id));

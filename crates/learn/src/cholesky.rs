@@ -1,20 +1,19 @@
-//! Symmetric positive definite systems, by Cholesky's factors.
+//! Solves symmetric positive definite systems by Cholesky factorisation.
 
-/// Columns that are taken out together: a panel of them stays in a processor's cache.
+/// Number of columns eliminated together: a panel fits in the processor cache.
 const PANEL: usize = 48;
 
 /// The lower factor L of a matrix A = L·Lᵀ.
 pub(crate) struct Cholesky {
     size: usize,
-    /// `(size, size)` by rows; what is above the diagonal means nothing.
+    /// `(size, size)` by rows; entries above the diagonal are unused.
     lower: Vec<f64>,
 }
 
 impl Cholesky {
-    /// The factor of a matrix `(size, size)`, of which the lower half is read. `None` where it is not positive definite
-    /// as far as 64 bits can tell.
+    /// Factors a matrix `(size, size)`, reading only its lower half. `None` if it is not numerically positive definite.
     pub(crate) fn new(size: usize, mut matrix: Vec<f64>) -> Option<Self> {
-        // `(PANEL, size)`: the panel's columns as rows, so that the innermost loop runs over neighbours.
+        // `(PANEL, size)`: the panel's columns as rows, so that the innermost loop accesses contiguous memory.
         let mut panel = vec![0.0; PANEL * size];
         for start in (0..size).step_by(PANEL) {
             let end = (start + PANEL).min(size);
@@ -24,7 +23,7 @@ impl Cholesky {
                     panel[(column - start) * size + row] = matrix[row * size + column];
                 }
             }
-            // Each element of what is left loses its products one column after another: one chain for each.
+            // Each remaining element subtracts its products column by column, in one dependency chain.
             for row in end..size {
                 let (own, target) = matrix[(row * size)..=(row * size + row)].split_at_mut(end);
                 subtract(target, &own[start..end], &panel, size, end);
@@ -33,7 +32,7 @@ impl Cholesky {
         Some(Self { size, lower: matrix })
     }
 
-    /// x with A·x = `rhs`.
+    /// Solves A·x = `rhs`.
     pub(crate) fn solve(&self, rhs: &[f64]) -> Vec<f64> {
         let (size, lower) = (self.size, &self.lower);
         let mut x = rhs.to_vec();
@@ -52,7 +51,7 @@ impl Cholesky {
     }
 }
 
-/// Factors the columns of a panel, from which all columns before were taken already.
+/// Factors the columns of a panel, after subtraction of all earlier columns.
 fn factor_panel(matrix: &mut [f64], size: usize, start: usize, end: usize) -> Option<()> {
     for column in start..end {
         let pivot = matrix[column * size + column];
@@ -65,7 +64,7 @@ fn factor_panel(matrix: &mut [f64], size: usize, start: usize, end: usize) -> Op
             matrix[row * size + column] /= root;
         }
         let (_, below) = matrix.split_at_mut((column + 1) * size);
-        // The other columns of the panel alone; what lies behind it is done for all of them at once.
+        // Only the other columns of the panel; later columns are updated for the whole panel at once.
         let factors: Vec<f64> = (column + 1..end).map(|other| below[(other - column - 1) * size + column]).collect();
         for (row, values) in below.chunks_exact_mut(size).enumerate() {
             let row = column + 1 + row;
@@ -77,7 +76,7 @@ fn factor_panel(matrix: &mut [f64], size: usize, start: usize, end: usize) -> Op
     Some(())
 }
 
-/// Takes from `target`, which begins at column `first`, the products of a row's panel with the panel's rows.
+/// Subtracts the products of a row's panel with the panel's rows from `target`, which begins at column `first`.
 fn subtract(target: &mut [f64], own: &[f64], panel: &[f64], size: usize, first: usize) {
     let rows: Vec<&[f64]> =
         (0..own.len()).map(|column| &panel[column * size + first..column * size + first + target.len()]).collect();
@@ -94,7 +93,7 @@ fn subtract(target: &mut [f64], own: &[f64], panel: &[f64], size: usize, first: 
     }
 }
 
-/// A sum of products in four chains, joined in one order.
+/// Dot product in four accumulators, added in a fixed order.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (mut left, mut right) = (a.chunks_exact(4), b.chunks_exact(4));
@@ -113,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A factor as the textbook has it.
+    /// Textbook factorisation.
     fn plain(size: usize, a: &[f64]) -> Vec<f64> {
         let mut l = vec![0.0; size * size];
         for i in 0..size {

@@ -1,4 +1,4 @@
-//! Heads whose penalty an inner cross-validation chooses, and what they say of rows that they did not see.
+//! Cross-validated linear heads with an inner cross-validation for the penalty, and out-of-fold predictions.
 
 use std::collections::BTreeSet;
 
@@ -8,74 +8,73 @@ use serde::{Deserialize, Serialize};
 use crate::fit::{ALPHAS, Objective, USUAL, fit};
 use crate::{FeatureTable, Folds, LinearHead};
 
-/// How many parts the inner cross-validation has.
+/// Number of folds of the inner cross-validation.
 const INNER_PARTS: usize = 5;
 
-/// What there is to learn from.
+/// Training data.
 #[derive(Debug, Clone, Copy)]
 pub struct Lesson<'a> {
-    /// Of every row that may be learnt from or predicted, as they come.
+    /// Features of all rows, unscaled.
     pub features: &'a FeatureTable,
-    /// Each row's group: a context, which is learnt from as a whole or not at all.
+    /// The group of each row: a context, which is kept together in cross-validation.
     pub groups: &'a [usize],
-    /// Several things that people said of the same rows: of each, a value for each row. What stands at rows that
-    /// nobody learns from does not matter.
+    /// Targets for the same rows: one value per row each. Values of rows outside the training set are ignored.
     pub targets: &'a [Vec<f64>],
-    /// Whether rows are held against the rest of their group: scores and features lose their mean over the rows of the
-    /// group that are learnt from, and what is predicted is a distance from the mean over all rows of the group.
+    /// Whether to centre by group: scores and features lose their mean over the training rows of the group, and
+    /// predictions are deviations from the mean over all rows of the group.
     pub centred: bool,
-    /// What the targets are.
+    /// Type of the targets.
     pub objective: Objective,
-    /// Of the parts of the inner cross-validation.
+    /// Seed of the inner folds.
     pub seed: u64,
 }
 
-/// Rows to learn from, and rows to predict.
+/// Training rows and rows to predict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// What is learnt from.
+    /// Training rows.
     pub learn: Vec<usize>,
-    /// Of groups that are not.
+    /// Rows to predict, from other groups.
     pub predict: Vec<usize>,
 }
 
-/// What a head says of a row that it did not see.
+/// An out-of-fold prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     /// A score, or log-odds.
     pub value: f64,
-    /// The penalty of the head.
+    /// Penalty of the head.
     pub alpha: f64,
 }
 
-/// A head, and how its penalty was chosen.
+/// A head and the choice of its penalty.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FittedHead {
     /// The head.
     #[serde(flatten)]
     pub head: LinearHead,
-    /// Its penalty, of [`ALPHAS`]: the nearest to the square root of ten among those whose loss on groups that were left
-    /// out is within two standard errors of the least. Few groups tell penalties apart by chance alone.
+    /// Its penalty from [`ALPHAS`]: the nearest to the square root of ten among those whose out-of-fold loss is within
+    /// two standard errors of the minimum. With few groups, differences between penalties are mostly noise.
     pub alpha: f64,
-    /// The mean loss of a group under each of [`ALPHAS`]; empty where there is one group.
+    /// The mean loss per group for each of [`ALPHAS`]; empty with one group.
     pub losses: Vec<f64>,
 }
 
-/// Rows that are learnt from.
+/// Training rows.
 struct Learnt<'l> {
     rows: &'l [usize],
     features: FeatureTable,
-    /// The group of each row, counted from 0 among those that are here.
+    /// The group of each row, renumbered from 0.
     groups: Vec<usize>,
     count: usize,
     /// By target.
     values: Vec<Vec<f64>>,
-    /// What each target's values have lost.
+    /// The mean subtracted from each target.
     means: Vec<f64>,
 }
 
 impl Lesson<'_> {
-    /// A head for each target, learnt from these rows; one of scores that were centred gives back their mean.
+    /// Fits a head per target on these rows; heads of centred scores add the mean back.
     pub fn fit(&self, rows: &[usize]) -> Vec<FittedHead> {
         let learnt = self.learnt(rows);
         let with_mean = |(fitted, mean): (FittedHead, &f64)| {
@@ -99,11 +98,11 @@ impl Lesson<'_> {
         fitted.collect()
     }
 
-    /// What heads that saw the one rows of each split say of the other, by target and row, and under which penalty;
-    /// `None` of rows that no split predicts. Of scores that were centred they are distances from the mean of the group, in which heads that saw other
-    /// rows are comparable.
+    /// Predicts the rows of each split with heads fitted on its training rows, by target and row; `None` for rows that
+    /// no split predicts. Predictions of centred scores are deviations from the group mean, which are comparable
+    /// between heads of different splits.
     pub fn predict(&self, splits: &[Split]) -> Vec<Vec<Option<Prediction>>> {
-        // Each split by itself, in whichever order; what comes of them is put in their places.
+        // Splits run in parallel in any order; the results are placed by row.
         let heads: Vec<Vec<FittedHead>> =
             splits.par_iter().map(|split| self.heads(&self.learnt(&split.learn))).collect();
         let features = if self.centred { &self.features.centred(self.groups) } else { self.features };
@@ -135,7 +134,7 @@ impl Lesson<'_> {
         Learnt { rows, features, groups, count: numbers.len(), values, means }
     }
 
-    /// The loss on each group that was left out, by target, group and penalty; no groups where there is but one.
+    /// The out-of-fold loss by target, group and penalty; no groups if there is only one.
     fn losses(&self, learnt: &Learnt<'_>) -> Vec<Vec<[f64; ALPHAS.len()]>> {
         if learnt.count < 2 {
             return vec![Vec::new(); learnt.values.len()];
@@ -162,7 +161,7 @@ impl Lesson<'_> {
     }
 }
 
-/// Values less the mean of their group.
+/// Subtracts the mean of each value's group.
 fn centred(values: &[f64], groups: &[usize], count: usize) -> Vec<f64> {
     let mut sums = vec![(0.0, 0.0); count];
     for (value, group) in values.iter().zip(groups) {
@@ -172,7 +171,7 @@ fn centred(values: &[f64], groups: &[usize], count: usize) -> Vec<f64> {
     values.iter().zip(groups).map(|(value, group)| value - sums[*group].0 / sums[*group].1).collect()
 }
 
-/// Which of [`ALPHAS`], by the losses on each group: the nearest to the usual one of those that are not worse than the
+/// The index into [`ALPHAS`], from the losses of each group: the nearest to the default among those not worse than the
 /// best by more than two standard errors of the difference.
 fn penalty(losses: &[[f64; ALPHAS.len()]]) -> usize {
     let count = losses.len() as f64;
@@ -193,7 +192,7 @@ fn penalty(losses: &[[f64; ALPHAS.len()]]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Block;
+    use crate::ColumnBlock;
 
     fn lesson_table() -> (FeatureTable, Vec<usize>, Vec<f64>) {
         let mut state = 11_u64;
@@ -203,10 +202,10 @@ mod tests {
         };
         let rows: Vec<Vec<f64>> = (0..60).map(|_| (0..5).map(|_| next()).collect()).collect();
         let groups: Vec<usize> = (0..60).map(|row| row / 4).collect();
-        // Each group has a level of its own, which no feature knows of.
+        // Each group has its own level, independent of the features.
         let target = rows.iter().zip(&groups).map(|(row, group)| 2.0 * row[0] - row[3] + (group % 3) as f64 * 5.0);
         let target = target.collect();
-        let block = Block::new("all", &["0", "1", "2", "3", "4"]);
+        let block = ColumnBlock::new("all", &["0", "1", "2", "3", "4"]);
         (FeatureTable::new(vec![block], &rows).expect("finite"), groups, target)
     }
 

@@ -1,4 +1,4 @@
-//! Penalised linear regression of scores and of decisions.
+//! Penalised linear and logistic regression.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,34 +6,34 @@ use crate::FeatureTable;
 use crate::cholesky::{Cholesky, dot};
 use crate::head::LinearHead;
 
-/// How strong the penalty may be: half powers of ten, the weakest first. With blocks scaled as they are here, 1 is about
-/// what one row weighs.
+/// Candidate penalties: half powers of ten, in ascending order. With blocks scaled as here, a penalty of 1 has about
+/// the weight of one row.
 pub const ALPHAS: [f64; 13] = [
     0.01, 0.031_622_776_601_683_79, 0.1, 0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_5, 10.0,
     31.622_776_601_683_793, 100.0, 316.227_766_016_837_96, 1000.0, 3_162.277_660_168_379_4, 10000.0,
 ];
 
-/// The place in [`ALPHAS`] of the penalty that holds where labels are too few to choose one.
+/// Index into [`ALPHAS`] of the default penalty, used with too few labels to choose one.
 pub(crate) const USUAL: usize = 5;
 
-/// Newton's method has long converged by then; a bound, not a setting.
+/// Newton's method has long converged by then; a safety bound, not a setting.
 const MOST_STEPS: usize = 50;
 
-/// What is learnt.
+/// Type of the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
     /// A score: least squares, Σ (y − b − z·w)² + α|w|².
     Score,
-    /// Which of two: logistic regression on the difference of their features, without intercept, so that exchanging the
-    /// two turns the answer round. Targets lie from 0 to 1. Σ loss + α|w|²/2.
+    /// The better of two: logistic regression on the difference of their features, without intercept, so that
+    /// exchanging the two reverses the answer. Targets are between 0 and 1. Σ loss + α|w|²/2.
     Preference,
     /// Yes (1) or no (0): logistic regression, Σ loss + α|w|²/2.
     Decision,
 }
 
 impl Objective {
-    /// How bad a prediction is: the squared error of a score, the logarithmic loss of log-odds.
+    /// Loss of a prediction: squared error for a score, logarithmic loss for log-odds.
     pub(crate) fn loss(self, predicted: f64, target: f64) -> f64 {
         match self {
             Self::Score => (predicted - target).powi(2),
@@ -45,15 +45,14 @@ impl Objective {
     }
 }
 
-/// Rows that are learnt from, standardised.
+/// Standardised training rows.
 struct Standardised {
     rows: usize,
     columns: usize,
     /// `(rows, columns)`.
     z: Vec<f64>,
     means: Vec<f64>,
-    /// What a column's distance from its mean is multiplied with: the weight of its block / (σ·√(columns of the block)),
-    /// 0 of a constant.
+    /// Scale factor of each centred column: block weight / (σ·√(columns of the block)), 0 for a constant column.
     factors: Vec<f64>,
 }
 
@@ -61,7 +60,7 @@ impl Standardised {
     fn new(table: &FeatureTable, rows: &[usize], objective: Objective) -> Self {
         let (columns, count) = (table.columns(), rows.len() as f64);
         let mut means = vec![0.0; columns];
-        // The difference of two has mean 0 by what it is: the other order of a pair is as good.
+        // Feature differences have mean 0 by symmetry: the order of a pair is arbitrary.
         if objective != Objective::Preference {
             for row in rows {
                 means.iter_mut().zip(table.row(*row)).for_each(|(sum, x)| *sum += x);
@@ -82,7 +81,7 @@ impl Standardised {
         });
         let factor = |((sum, scale), mean): ((&f64, f64), &f64)| {
             let deviation = (sum / count).sqrt();
-            // What differs by rounding alone is constant.
+            // Columns that differ only by rounding are constant.
             if deviation <= 1e-12 * (1.0 + mean.abs()) { 0.0 } else { scale / deviation }
         };
         let factors: Vec<f64> = squares.iter().zip(scales).zip(&means).map(factor).collect();
@@ -153,7 +152,7 @@ impl Standardised {
     }
 }
 
-/// Zᵀ·diag(weights)·Z + α, or what answers for it where there are fewer rows than columns.
+/// Zᵀ·diag(weights)·Z + α, or an equivalent form if there are fewer rows than columns.
 enum Penalised<'z> {
     Columns(Cholesky),
     /// (Zᵀ W Z + α)⁻¹ = (1 − Zᵀ (Z Zᵀ + α W⁻¹)⁻¹ Z) / α.
@@ -165,8 +164,8 @@ enum Penalised<'z> {
 }
 
 impl<'z> Penalised<'z> {
-    /// `products` are those of [`Standardised::gram`] with the same weights, or of [`Standardised::kernel`] where there
-    /// are fewer rows than columns.
+    /// `products` is [`Standardised::gram`] with the same weights, or [`Standardised::kernel`] if there are fewer rows
+    /// than columns.
     fn new(z: &'z Standardised, products: &[f64], weights: &[f64], alpha: f64) -> Self {
         let by_rows = z.rows < z.columns;
         let size = if by_rows { z.rows } else { z.columns };
@@ -174,7 +173,7 @@ impl<'z> Penalised<'z> {
         for k in 0..size {
             matrix[k * size + k] += if by_rows { alpha / weights[k] } else { alpha };
         }
-        // Positive definite by α, however alike rows and columns are.
+        // Positive definite because of α, even with collinear rows or columns.
         let factor = Cholesky::new(size, matrix).expect("a penalised matrix of finite numbers is positive definite");
         if by_rows { Self::Rows { z, factor, alpha } } else { Self::Columns(factor) }
     }
@@ -190,8 +189,8 @@ impl<'z> Penalised<'z> {
     }
 }
 
-/// Heads for several targets of the same rows: `[target][alpha]`, in the order of [`ALPHAS`] where `alphas` is these.
-/// `targets[k][row]` belongs to `rows[row]`.
+/// Fits heads for several targets of the same rows: `[target][alpha]`, in the order of `alphas`. `targets[k][row]`
+/// belongs to `rows[row]`.
 pub(crate) fn fit(
     table: &FeatureTable,
     rows: &[usize],
@@ -218,7 +217,7 @@ fn ridge(z: &Standardised, targets: &[Vec<f64>], alphas: &[f64]) -> Vec<Vec<Line
     for alpha in alphas {
         let penalised = Penalised::new(z, &products, &ones, *alpha);
         for (target, heads) in targets.iter().zip(&mut heads) {
-            // Columns have mean 0, so the intercept is the target's mean whatever the weights are.
+            // Columns have mean 0, so the intercept is the target's mean for any weights.
             let mean = target.iter().sum::<f64>() / z.rows as f64;
             let rest: Vec<f64> = target.iter().map(|y| y - mean).collect();
             heads.push(z.head(&penalised.solve(&z.transposed_times(&rest)), mean));
@@ -227,7 +226,7 @@ fn ridge(z: &Standardised, targets: &[Vec<f64>], alphas: &[f64]) -> Vec<Vec<Line
     heads
 }
 
-/// By Newton's method; the objective is convex, and a step that does not lower it is halved.
+/// Newton's method; the objective is convex, and a step that does not lower it is halved.
 fn logistic(z: &Standardised, target: &[f64], alpha: f64, has_intercept: bool) -> LinearHead {
     let (mut w, mut intercept) = (vec![0.0; z.columns], 0.0);
     let by_rows = z.rows < z.columns;
@@ -240,7 +239,8 @@ fn logistic(z: &Standardised, target: &[f64], alpha: f64, has_intercept: bool) -
     let mut value = objective(&w, intercept);
     for _ in 0..MOST_STEPS {
         let p: Vec<f64> = z.times(&w).into_iter().map(|u| sigmoid(u + intercept)).collect();
-        // A floor, so that a row that is sure does not divide by nothing; it slows the last steps and moves no end.
+        // A lower bound avoids division by zero for saturated rows; it slows the last steps but does not move the
+        // optimum.
         let curvature: Vec<f64> = p.iter().map(|p| (p * (1.0 - p)).max(1e-10)).collect();
         let error: Vec<f64> = p.iter().zip(target).map(|(p, y)| p - y).collect();
         let gradient: Vec<f64> = z.transposed_times(&error).into_iter().zip(&w).map(|(g, w)| g + alpha * w).collect();
@@ -285,7 +285,7 @@ fn sigmoid(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Block;
+    use crate::ColumnBlock;
 
     fn numbers(count: usize, mut state: u64) -> Vec<f64> {
         (0..count)
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn table(rows: usize, columns: usize) -> FeatureTable {
-        let block = |name: &str, count: usize| Block {
+        let block = |name: &str, count: usize| ColumnBlock {
             name: name.into(),
             columns: (0..count).map(|k| format!("{name} {k}")).collect(),
             weight: 1.0,
@@ -306,7 +306,7 @@ mod tests {
         FeatureTable::new(vec![block("a", 3), block("b", columns - 3)], &values).expect("finite")
     }
 
-    /// The objective's slope along each weight and the intercept, at a head, by differences.
+    /// Gradient of the objective at a head, by finite differences.
     fn slopes(table: &FeatureTable, rows: &[usize], target: &[f64], objective: Objective, alpha: f64) -> f64 {
         let head = &fit(table, rows, &[target.to_vec()], objective, &[alpha])[0][0];
         let z = Standardised::new(table, rows, objective);
@@ -341,12 +341,12 @@ mod tests {
         }
     }
 
-    /// Ridge and logistic regression of scikit-learn, by `scripts/goldens/make_heads.py`.
+    /// Golden values of scikit-learn's ridge and logistic regression, from `scripts/goldens/make_heads.py`.
     #[test]
     fn predictions_are_those_of_an_independent_implementation() {
         #[derive(Deserialize)]
         struct Golden {
-            blocks: Vec<Block>,
+            blocks: Vec<ColumnBlock>,
             rows: Vec<Vec<f64>>,
             scores: Vec<f64>,
             decisions: Vec<f64>,
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn a_constant_feature_weighs_nothing() {
         let rows: Vec<Vec<f64>> = numbers(20, 5).into_iter().map(|x| vec![x, 0.1 + 0.2, x * x]).collect();
-        let block = Block::new("a", &["x", "constant", "square"]);
+        let block = ColumnBlock::new("a", &["x", "constant", "square"]);
         let table = FeatureTable::new(vec![block], &rows).expect("finite");
         let target: Vec<f64> = rows.iter().map(|row| 2.0 * row[0]).collect();
         let head = &fit(&table, &(0..20).collect::<Vec<_>>(), &[target], Objective::Score, &[1e-9])[0][0];

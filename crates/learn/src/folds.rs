@@ -1,9 +1,9 @@
-//! Groups in parts that are left out in turn.
+//! Cross-validation folds of groups.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// The numbers below `count` in an order that the seed decides (Fisher and Yates over `ChaCha8`).
+/// A seeded permutation of `0..count` (Fisher and Yates over `ChaCha8`).
 pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -15,17 +15,17 @@ pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     order
 }
 
-/// Which part each group is in.
+/// Assignment of groups to folds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folds {
-    /// By group.
+    /// Fold of each group.
     pub part: Vec<usize>,
-    /// How many parts.
+    /// Number of folds.
     pub parts: usize,
 }
 
 impl Folds {
-    /// At most `parts` parts of equal size or one more: the groups in the seed's order, dealt out in turn.
+    /// Distributes shuffled groups over at most `parts` folds, whose sizes differ by at most one.
     pub fn new(groups: usize, parts: usize, seed: u64) -> Self {
         let parts = parts.min(groups).max(1);
         let mut part = vec![0; groups];

@@ -1,22 +1,22 @@
-//! What was learnt.
+//! Linear heads.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cholesky::dot;
 
-/// A linear function of features as they come, each held against its mean.
+/// A linear function of mean-centred features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinearHead {
-    /// Of each feature.
+    /// Coefficient of each feature.
     pub coefficients: Vec<f64>,
-    /// Each feature's mean over the rows that were learnt from.
+    /// Mean of each feature over the training rows.
     pub means: Vec<f64>,
-    /// What a row of means comes to.
+    /// Value at the feature means.
     pub intercept: f64,
 }
 
 impl LinearHead {
-    /// What a row of features comes to: a score, or log-odds.
+    /// Predicts a row of features: a score, or log-odds.
     pub fn predict(&self, row: &[f64]) -> f64 {
         let distances: Vec<f64> = row.iter().zip(&self.means).map(|(x, mean)| x - mean).collect();
         self.intercept + dot(&self.coefficients, &distances)

@@ -1,13 +1,13 @@
-//! Linear heads on features: what is fitted to people's labels, cross-validated in groups, and kept.
+//! Linear heads on features, fitted to human labels with cross-validation by group.
 //!
-//! A row of features is a candidate, or the difference of two that were compared. Columns come in [`Block`]s; each
-//! column is standardised over the rows that are learnt from, and each block is scaled by its weight/√(its columns), so
-//! that a block of many columns weighs no more than one of few. Then ridge regression is fitted to scores, and logistic
-//! regression with the same penalty to decisions. How strong the penalty is, an inner cross-validation decides.
+//! A row of features belongs to a candidate, or to the difference of two compared candidates. Columns are grouped in
+//! [`FeatureBlock`]s. Each column is standardised over the training rows, and each block is scaled by its weight/√(its
+//! columns), so that large blocks do not dominate small ones. Scores use ridge regression, decisions logistic
+//! regression with the same penalty. An inner cross-validation chooses the penalty.
 //!
-//! All sums run in the order of rows and columns, in 64 bits: the same table gives the same bits with any number of
-//! threads and on any processor. That is why the solver is our own: the linear algebra libraries choose instructions,
-//! and with them the order of sums, by machine.
+//! All sums run in the order of rows and columns in 64 bits, so results are bit-identical for any number of threads and
+//! on any processor. This is why the crate has its own solver: linear algebra libraries choose instructions, and
+//! thereby the order of summation, by machine.
 
 mod cholesky;
 mod cross_validation;
@@ -20,4 +20,4 @@ pub use cross_validation::{FittedHead, Lesson, Prediction, Split};
 pub use fit::{ALPHAS, Objective};
 pub use folds::{Folds, shuffled};
 pub use head::LinearHead;
-pub use table::{Block, FeatureTable, MOST, TableError};
+pub use table::{ColumnBlock, FeatureTable, MOST, TableError};

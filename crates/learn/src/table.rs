@@ -1,67 +1,67 @@
-//! Features of candidates, in blocks of columns.
+//! Feature tables with columns in blocks.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Numbers beyond are no features, and no labels: sums of their squares would be infinite.
+/// Maximum magnitude of features and labels: squares of larger values would overflow in sums.
 pub const MOST: f64 = 1e100;
-/// What is further from the mean than so many standard deviations is unusual.
+/// Values more than this many standard deviations from the mean are outliers.
 const USUAL: f64 = 2.0;
 
 /// Columns that belong together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Block {
-    /// What they are: `likelihood`, `surface`, `state` …
+pub struct ColumnBlock {
+    /// Name, such as `likelihood`, `surface` or `state`.
     pub name: String,
-    /// Each column's name.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// How much the block weighs beside the others: twice as much, and its penalty is a quarter.
+    /// Relative weight of the block: doubling it divides its penalty by four.
     pub weight: f64,
 }
 
-impl Block {
-    /// A block that weighs as much as another.
+impl ColumnBlock {
+    /// A block of weight 1.
     pub fn new(name: &str, columns: &[&str]) -> Self {
         Self { name: name.to_owned(), columns: columns.iter().map(|&column| column.to_owned()).collect(), weight: 1.0 }
     }
 }
 
-/// Features: a row for each candidate, or for the difference of two.
+/// Features: one row per candidate, or per difference of two candidates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeatureTable {
-    blocks: Vec<Block>,
+    blocks: Vec<ColumnBlock>,
     /// `(rows, columns)`.
     values: Vec<f64>,
     columns: usize,
 }
 
-/// Why values are no features.
+/// Invalid feature values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A row has more or fewer values than there are columns.
+    /// A row has the wrong number of values.
     #[error("row {row} has {found} features, and there are {expected}")]
     Width {
-        /// The row, from 0.
+        /// Index of the row, from 0.
         row: usize,
-        /// Its values.
+        /// Number of values in the row.
         found: usize,
-        /// The columns.
+        /// Number of columns.
         expected: usize,
     },
-    /// A value is none.
+    /// A value is not finite or too large.
     #[error("feature `{column}` of row {row} is not a finite number, or beyond ±1e100")]
     NotFinite {
-        /// The row, from 0.
+        /// Index of the row, from 0.
         row: usize,
-        /// The column's name.
+        /// Name of the column.
         column: String,
     },
 }
 
 impl FeatureTable {
-    /// A table of finite values, whose squares are finite too.
-    pub fn new(blocks: Vec<Block>, rows: &[Vec<f64>]) -> Result<Self, TableError> {
+    /// Creates a table of finite values whose squares are finite too.
+    pub fn new(blocks: Vec<ColumnBlock>, rows: &[Vec<f64>]) -> Result<Self, TableError> {
         let columns = blocks.iter().map(|block| block.columns.len()).sum();
         for (row, values) in rows.iter().enumerate() {
             if values.len() != columns {
@@ -76,31 +76,31 @@ impl FeatureTable {
     }
 
     /// The blocks.
-    pub fn blocks(&self) -> &[Block] {
+    pub fn blocks(&self) -> &[ColumnBlock] {
         &self.blocks
     }
 
-    /// How many columns all blocks have.
+    /// Total number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
     }
 
-    /// A row's values.
+    /// The values of a row.
     pub fn row(&self, row: usize) -> &[f64] {
         &self.values[row * self.columns..(row + 1) * self.columns]
     }
 
-    /// The table with the blocks alone whose names `keep` admits.
+    /// Keeps only the blocks whose names `keep` accepts.
     #[must_use]
     pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         let kept: Vec<bool> =
             self.blocks.iter().flat_map(|block| vec![keep(&block.name); block.columns.len()]).collect();
-        let blocks: Vec<Block> = self.blocks.iter().filter(|block| keep(&block.name)).cloned().collect();
+        let blocks: Vec<ColumnBlock> = self.blocks.iter().filter(|block| keep(&block.name)).cloned().collect();
         let values = self
             .values
             .chunks_exact(self.columns.max(1))
@@ -108,8 +108,8 @@ impl FeatureTable {
         Self { values: values.collect(), columns: kept.iter().filter(|kept| **kept).count(), blocks }
     }
 
-    /// Where these columns stand, by the names of blocks and columns; nothing where one is not here.
-    pub fn places(&self, blocks: &[Block]) -> Option<Vec<usize>> {
+    /// Indices of these columns, by the names of blocks and columns; `None` if one is missing.
+    pub fn places(&self, blocks: &[ColumnBlock]) -> Option<Vec<usize>> {
         let mut known: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for (block, column) in
             self.blocks.iter().flat_map(|block| block.columns.iter().map(move |column| (block, column)))
@@ -121,20 +121,20 @@ impl FeatureTable {
         wanted.map(|(block, column)| known.get(&(&*block.name, &**column)).copied()).collect()
     }
 
-    /// The table with these columns alone.
-    pub fn select(&self, blocks: &[Block]) -> Option<Self> {
+    /// Selects these columns.
+    pub fn select(&self, blocks: &[ColumnBlock]) -> Option<Self> {
         let places = self.places(blocks)?;
         let values = (0..self.rows()).flat_map(|row| places.iter().map(move |place| self.row(row)[*place])).collect();
         Some(Self { blocks: blocks.to_vec(), values, columns: places.len() })
     }
 
-    /// These rows alone.
+    /// Selects these rows.
     #[must_use]
     pub fn of(&self, rows: &[usize]) -> Self {
         Self { values: rows.iter().flat_map(|row| self.row(*row)).copied().collect(), ..self.without_rows() }
     }
 
-    /// The table in which each row has lost the mean over all rows of its group. `groups[row]` counts from 0.
+    /// Subtracts the mean over each row's group. `groups[row]` counts from 0.
     #[must_use]
     pub fn centred(&self, groups: &[usize]) -> Self {
         let count = groups.iter().max().map_or(0, |last| last + 1);
@@ -152,7 +152,7 @@ impl FeatureTable {
         Self { values: centred.collect(), ..self.without_rows() }
     }
 
-    /// The ends of what is usual in each column: two standard deviations around its mean.
+    /// The usual range of each column: two standard deviations around its mean.
     pub fn usual(&self) -> Vec<[f64; 2]> {
         let count = self.rows() as f64;
         let ends = |column: usize| {
@@ -164,7 +164,7 @@ impl FeatureTable {
         (0..self.columns).map(ends).collect()
     }
 
-    /// The table in which values outside of these ends are at them: one odd text does not turn a head.
+    /// Clips values to these ranges, so that one outlier does not dominate a head.
     #[must_use]
     pub fn within(&self, ends: &[[f64; 2]]) -> Self {
         let values = (0..self.rows()).flat_map(|row| self.row(row).iter().zip(ends));
@@ -172,7 +172,7 @@ impl FeatureTable {
         Self { values, ..self.without_rows() }
     }
 
-    /// A row for each pair: the features of its first row less those of its second.
+    /// One row per pair: the features of its first row minus those of its second.
     #[must_use]
     pub fn differences(&self, pairs: &[(usize, usize)]) -> Self {
         let values = pairs.iter().flat_map(|(a, b)| self.row(*a).iter().zip(self.row(*b)).map(|(a, b)| a - b));

@@ -37,7 +37,7 @@ pub enum Outcome {
         /// Which message it drops or changes.
         why: String,
     },
-    /// The prompt is empty.
+    /// Nothing to judge, such as an empty prompt.
     Empty,
     /// The model produced an infinite or undefined logit.
     NotFinite {
@@ -57,8 +57,8 @@ impl Outcome {
         matches!(self, Self::LowMass { .. })
     }
 
-    /// Whether the model was run and its output is meaningful, even if empty. Otherwise the outcome describes the
-    /// prompt or the arithmetic.
+    /// Whether the outcome concerns the model's output, even if that is empty. Otherwise it concerns the prompt or the
+    /// arithmetic.
     pub fn has_say(&self) -> bool {
         !matches!(self, Self::TooLong { .. } | Self::Altered { .. } | Self::NotFinite { .. })
     }

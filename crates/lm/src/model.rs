@@ -43,7 +43,7 @@ pub struct ModelDescription {
     /// Folder of the low-rank adapter merged into the weights, as the user wrote it. Absent without an adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// Commit of the Hub repository, if the files are in the Hugging Face cache.
+    /// Commit of the hub repository, if the files are in the Hugging Face cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// `llama`, `mistral`, `qwen2` …

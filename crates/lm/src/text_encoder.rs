@@ -241,7 +241,13 @@ mod tests {
         let refused = |ids: &[u32]| check_sequences([&[1][..], ids], Some(3), 10).err().map(|error| error.to_string());
         assert_eq!(refused(&[1, 2, 9]), None);
         assert_eq!(refused(&[]).as_deref(), Some("sequence 1: it has no tokens"));
-        assert_eq!(refused(&[1, 2, 3, 4]).as_deref(), Some("sequence 1: it has 4 tokens, and the model sees 3"));
+        assert_eq!(
+            refused(&[1, 2, 3, 4]).as_deref(),
+            Some(
+                "sequence 1: it has 4 tokens, but the limit of the model is \
+                                                            3"
+            )
+        );
         assert_eq!(refused(&[10]).as_deref(), Some("sequence 1: token 10 is not in the vocabulary of 10 tokens"));
     }
 }

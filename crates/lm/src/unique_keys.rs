@@ -20,13 +20,13 @@ struct UniqueKeys;
 
 impl<'de> Deserialize<'de> for UniqueKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Walk)
+        deserializer.deserialize_any(KeyWalk)
     }
 }
 
-struct Walk;
+struct KeyWalk;
 
-impl<'de> Visitor<'de> for Walk {
+impl<'de> Visitor<'de> for KeyWalk {
     type Value = UniqueKeys;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,6 +87,6 @@ mod tests {
         assert!(refuse_repeated_keys(fine.as_bytes()).is_ok());
         let twice = "{\"a\": [{\"b\": 1,\n \"c\": 2,\n \"b\": 3}]}";
         let error = refuse_repeated_keys(twice.as_bytes()).expect_err("twice").to_string();
-        assert!(error.starts_with("key `b` is there twice at line 3 column"), "{error}");
+        assert!(error.starts_with("duplicate key `b` at line 3 column"), "{error}");
     }
 }

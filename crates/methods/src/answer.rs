@@ -1,4 +1,4 @@
-//! What a model answered to one question, and the row that holds it.
+//! The answer of a model to one question, and its row.
 
 use probity_data::from_value;
 use probity_lm::{GenerateResult, LabelAnswer, Outcome, ScoreResult};
@@ -8,17 +8,17 @@ use serde_json::{Map, Value, json};
 use crate::answer_text::answer_of;
 use crate::stage::{RowError, flatten_into, given_outcome};
 
-/// How far from 1 given probabilities may sum: they may have been written with few digits.
+/// Tolerance for the sum of probabilities read from a row, which may be written with few digits.
 const SUM_TOLERANCE: f64 = 1e-2;
-/// How far above 1 a given mass may be: a sum of exponentials is rounded.
+/// Tolerance above 1 for a label mass read from a row: sums of exponentials are rounded.
 const MASS_TOLERANCE: f64 = 1e-6;
 
-/// An answer: its value, or why there is none, and what it was read from.
+/// An answer: its value or the outcome, and the figures it was read from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<V> {
-    /// Absent where nothing can be read, and where two labels are equally probable.
+    /// Absent if nothing can be read or two labels are equally probable.
     pub value: Option<V>,
-    /// Probability of each label, normalised; absent where the model was not queried for labels.
+    /// Probability of each label, normalised; absent if the model was not queried for labels.
     pub probabilities: Option<Vec<f64>>,
     /// Probability of all labels together under the full vocabulary.
     pub mass: Option<f64>,
@@ -33,17 +33,17 @@ pub struct Answer<V> {
 }
 
 impl<V> Answer<V> {
-    /// Without a value.
+    /// An answer without a value.
     pub fn none(outcome: Outcome) -> Self {
         Self { value: None, probabilities: None, mass: None, text: None, outcome, prompt_tokens: None, tokens: None }
     }
 
-    /// A value without probabilities.
+    /// An answer with a value and no probabilities.
     pub fn new(value: V) -> Self {
         Self { value: Some(value), ..Self::none(Outcome::Scored) }
     }
 
-    /// From label probabilities; `value` may replace the outcome.
+    /// Reads an answer from label probabilities; an `Err` of `value` replaces the outcome.
     pub fn from_labels(result: &ScoreResult, value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>) -> Self {
         let prompt_tokens = Some(result.prompt_tokens);
         let Some(labels) = result.labels() else {
@@ -57,7 +57,7 @@ impl<V> Answer<V> {
         Self { value, probabilities, mass: Some(labels.mass), prompt_tokens, ..Self::none(outcome) }
     }
 
-    /// From a generated text, read without its thoughts; one that was cut off has no value.
+    /// Reads an answer from generated text without its thoughts. Truncated text has no value.
     pub fn from_text(result: &GenerateResult, read: impl FnOnce(&str) -> Result<V, Outcome>) -> Self {
         let answer = match &result.outcome {
             outcome if !outcome.has_text() => Self::none(outcome.clone()),
@@ -80,7 +80,7 @@ impl<V> Answer<V> {
     }
 }
 
-/// The label that is more probable than every other; `None` where two are equally probable.
+/// The label that is more probable than every other; `None` for a tie.
 pub fn likeliest(probabilities: &[f64]) -> Option<usize> {
     let most = probabilities.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut places = (0..probabilities.len()).filter(|place| probabilities[*place] == most);
@@ -95,34 +95,34 @@ impl Answer<usize> {
     }
 }
 
-/// How rows hold the probabilities of labels.
+/// How rows store label probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbabilityFields {
     /// `p`, the probability of the first of two, and `mass`.
     First,
     /// `probabilities` by option and `mass`.
     ByOption,
-    /// The same where the model was queried for labels.
+    /// Like [`ByOption`](Self::ByOption), if the model was queried for labels.
     ByOptionIfAny,
 }
 
-/// How rows hold a choice among options.
+/// How rows store a choice among options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChoiceFields {
-    /// The field of the option; absent where the probabilities say it.
+    /// The field of the option; absent if the probabilities determine it.
     pub value: Option<&'static str>,
-    /// The options in the order of their labels, as rows hold them.
+    /// The options in label order, as stored in rows.
     pub options: Vec<Value>,
-    /// How rows hold the probabilities.
+    /// How rows store the probabilities.
     pub probabilities: ProbabilityFields,
-    /// The field of the text, where there is one.
+    /// The field of the text, if any.
     pub text: Option<&'static str>,
     /// Whether rows count generated tokens.
     pub tokens: bool,
 }
 
 impl ChoiceFields {
-    /// The option by name and the probability of the first.
+    /// A choice between two options: the chosen name and the probability of the first.
     pub fn of_two(field: &'static str, names: [&str; 2]) -> Self {
         let options = names.iter().map(|name| json!(name)).collect();
         Self { value: Some(field), options, probabilities: ProbabilityFields::First, text: None, tokens: false }
@@ -140,7 +140,7 @@ impl ChoiceFields {
         Value::Object(self.names().zip(probabilities).map(|(name, p)| (name, json!(p))).collect())
     }
 
-    /// The row of an answer behind the fields that identify it.
+    /// The row of an answer: the identifying fields, then the answer.
     pub fn row(&self, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Value> {
         let mut row = identity;
         if let Some(field) = self.value {
@@ -162,8 +162,8 @@ impl ChoiceFields {
         Ok(row)
     }
 
-    /// The answer of a row: a row written by [`row`](Self::row), or by hand with the option alone. An error where its
-    /// fields contradict each other. `unasked`: the answer to a question with nothing to ask about.
+    /// Reads the answer from a row, written by [`row`](Self::row) or by hand with only the option. Contradictory fields
+    /// are an error. `unasked` is the answer to a question with nothing to judge.
     pub fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
         let Given { p, probabilities, mass, prompt_tokens, tokens } = from_value(row)?;
         let outcome = given_outcome(row)?;
@@ -186,9 +186,9 @@ impl ChoiceFields {
         {
             let by = match self.probabilities {
                 ProbabilityFields::First => format!("`p` is {}", json!(p)),
-                _ => "another is at least as probable".to_owned(),
+                _ => "another option is at least as probable".to_owned(),
             };
-            return Err(format!("`{field}` is {}, and {by}", row[field]).into());
+            return Err(format!("`{field}` is {}, but {by}", row[field]).into());
         }
         let is_tie = outcome == Outcome::Tie || likeliest == Some(None);
         let (field, is_there, is_wanted) = match self.value {
@@ -198,7 +198,7 @@ impl ChoiceFields {
         };
         if is_there != is_wanted {
             let given = row.get(field).cloned().unwrap_or_default();
-            return Err(format!("`{field}` is {given}, and `outcome` is `{}`", outcome.name()).into());
+            return Err(format!("`{field}` is {given}, but `outcome` is `{}`", outcome.name()).into());
         }
         let text = self.text.and_then(|field| row.get(field)?.as_str()).map(str::to_owned);
         Ok(Answer { value, probabilities, mass, text, outcome, prompt_tokens, tokens })
@@ -209,26 +209,26 @@ impl ChoiceFields {
             None => Ok(None),
             Some(given) => {
                 let place = self.options.iter().position(|option| option == given);
-                let refused = || format!("`{field}` is {given}, and may be {}", self.listed());
+                let refused = || format!("`{field}` is {given}; expected one of {}", self.listed());
                 place.map(Some).ok_or_else(|| refused().into())
             }
         }
     }
 
     fn read_probabilities(&self, all: &Map<String, Value>) -> Result<Vec<f64>, RowError> {
-        let refused = || format!("`probabilities` are not one for each of {} that sum to 1", self.listed());
+        let refused = || format!("`probabilities` must have one value for each of {} and sum to 1", self.listed());
         probabilities_by_name(all, self.names()).ok_or_else(|| refused().into())
     }
 }
 
-/// The probabilities in a given row, one for each name and nothing else; `None` where they do not sum to 1.
+/// The probabilities in a row: exactly one for each name. `None` if they do not sum to 1.
 pub fn probabilities_by_name(all: &Map<String, Value>, names: impl Iterator<Item = String>) -> Option<Vec<f64>> {
     let found: Vec<f64> = names.map(|name| all.get(&name)?.as_f64()).collect::<Option<_>>()?;
     let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < SUM_TOLERANCE;
     (is_whole && found.len() == all.len() && found.iter().all(|p| (0.0..=1.0).contains(p))).then_some(found)
 }
 
-/// An error where the mass in a given row, whose field is called so, is no probability.
+/// An error if the mass in the row's field `field` is not a probability.
 pub fn check_mass(field: &str, mass: Option<f64>) -> Result<(), RowError> {
     mass.map_or(Ok(()), |mass| check_probability(field, mass, MASS_TOLERANCE))
 }
@@ -237,10 +237,10 @@ fn check_probability(field: &str, p: f64, above: f64) -> Result<(), RowError> {
     if (0.0..=1.0 + above).contains(&p) {
         return Ok(());
     }
-    Err(format!("`{field}` is {p}, and a probability is from 0 to 1").into())
+    Err(format!("`{field}` is {p}; expected a probability from 0 to 1").into())
 }
 
-/// The fields of a row that a reader looks at; one with a value alone is enough.
+/// The fields of a row that are read; a value alone is enough.
 #[derive(Deserialize)]
 struct Given {
     p: Option<f64>,

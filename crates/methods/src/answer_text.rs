@@ -1,25 +1,25 @@
-//! What may be read out of a generated text. One rule for every parser: the last verdict outside any thought, of a text
-//! that ended by itself.
+//! What a parser may read of a generated text. All parsers share one rule: the last verdict outside thoughts, in a text
+//! that was not truncated.
 
 use std::borrow::Cow;
 
 use probity_lm::{Finish, GenerateResult, Outcome, without_thoughts};
 
-/// Why nothing may be read out of a text.
+/// Why a text has no readable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// The token limit was reached inside a thought.
-    #[error("the limit of tokens cut the text off inside a thought")]
+    #[error("the text was truncated by the token limit inside a thought")]
     CutThought,
     /// The token limit was reached.
-    #[error("the limit of tokens cut the text off before it ended")]
+    #[error("the text was truncated by the token limit")]
     Cut,
     /// The model ended its turn inside a thought.
     #[error("the text ends inside a thought")]
     OpenThought,
 }
 
-/// The text with each thought replaced by as many spaces, so that positions stay; or why it has no answer.
+/// The text with each thought replaced by as many spaces, which keeps positions; an error if it has no answer.
 pub fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, str>, NoAnswer> {
     let is_cut = finish == Some(Finish::Length);
     match without_thoughts(text) {
@@ -30,7 +30,7 @@ pub fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, str>, N
     }
 }
 
-/// The same of a result that has a text; the reason is an outcome.
+/// [`answer_text`] of a result that has a text; the error is an outcome.
 pub fn answer_of(result: &GenerateResult) -> Result<Cow<'_, str>, Outcome> {
     answer_text(&result.text, result.finish).map_err(|why| Outcome::Unparsed { why: why.to_string() })
 }

@@ -1,20 +1,20 @@
-//! The qualities that texts are judged by, and the words a prompt needs for each.
+//! The attributes that texts are judged by, and their word forms in prompts.
 
 use probity_analysis::Table;
 use probity_analysis::gold::GoldUse;
 
-/// A quality with its word forms and what a judge should look at.
+/// An attribute with its word forms and a definition for the judge.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownAttribute {
     /// As the user writes it.
     pub name: &'static str,
     adjective: &'static str,
     comparative: &'static str,
-    /// What it means, in a sentence or two.
+    /// Its meaning in one or two sentences.
     pub definition: &'static str,
 }
 
-/// Of its name, adjective and comparative.
+/// An attribute from its name, adjective and comparative.
 const fn known([name, adjective, comparative]: [&'static str; 3], definition: &'static str) -> KnownAttribute {
     KnownAttribute { name, adjective, comparative, definition }
 }
@@ -102,7 +102,7 @@ pub struct AttributeWords {
     pub comparative: String,
 }
 
-/// An attribute as it is compared with others: in lower case, and with `-` for `_` and spaces.
+/// The normalised form of an attribute for comparisons: lower case, with `-` for `_` and spaces.
 pub fn plain(attribute: &str) -> String {
     attribute
         .to_lowercase()
@@ -112,7 +112,7 @@ pub fn plain(attribute: &str) -> String {
         .join("-")
 }
 
-/// The entry for an attribute, by noun or by adjective, as they are in [`plain`].
+/// The entry of an attribute, by noun or adjective in its [`plain`] form.
 pub fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
     let plain = plain(attribute);
     let name = match plain.as_str() {
@@ -124,15 +124,15 @@ pub fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
     KNOWN.iter().find(|known| known.name == name || known.adjective == name)
 }
 
-/// The known attribute that one is most likely a slip of; none of a known one, or of another word. Slips rarely change the
-/// first letter, by which `truthfulness` is none of `helpfulness`.
+/// The known attribute that `attribute` is probably a misspelling of. `None` for known and unrelated words. The first
+/// letter must match, so that `truthfulness` does not suggest `helpfulness`.
 pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
     let first = |name: &str| name.trim_start().chars().next().map(|first| first.to_ascii_lowercase());
     let alike = KNOWN.iter().map(|known| known.name).filter(|name| first(name) == first(attribute));
     probity_lm::nearest(attribute, alike).filter(|_| lookup(attribute).is_none())
 }
 
-/// Notes which attributes have no gold although it is wanted, with the known attribute that may be meant.
+/// Notes which attributes lack the gold scores that were requested, with the known attribute that may be meant.
 pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Table) {
     let absent = uses.iter().filter(|one| one.wanted && !one.present).map(|GoldUse { attribute, .. }| {
         let meant = near_known_attribute(attribute);
@@ -144,7 +144,7 @@ pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Table) {
     }
 }
 
-/// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
+/// The words for `attribute`. An unknown one without `adjective` is used unchanged, in a phrase that suits any noun.
 pub fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();
     if let Some(adjective) = adjective {
@@ -162,9 +162,9 @@ pub fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     }
 }
 
-/// `a` or `an`, as the noun sounds.
+/// `a` or `an`, by the sound of the noun.
 pub fn article(noun: &str) -> &'static str {
-    // Letters that are spelled as vowels and spoken as consonants, and the reverse.
+    // Vowel letters with a consonant sound, and the reverse.
     const SPOKEN_YOU_OR_ONE: [&str; 7] = ["eu", "one", "once", "unit", "univers", "usage", "use"];
     const SILENT_H: [&str; 3] = ["honest", "honour", "hour"];
     let noun = noun.trim_start().to_lowercase();
@@ -173,7 +173,7 @@ pub fn article(noun: &str) -> &'static str {
     if is_vowel || begins_with(&SILENT_H) { "an" } else { "a" }
 }
 
-/// A template's source with `an` in place of `a` in front of a noun that needs it: `a {{ noun }}`.
+/// A template's source with `a {{ noun }}` changed to `an {{ noun }}` if the noun needs it.
 pub fn with_articles(source: &str, noun: &str) -> String {
     if article(noun) == "a" {
         return source.to_owned();

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::template::variables;
 
-/// The most texts that a list may hold: the lines around so many are guarded.
+/// The maximum number of texts in a list; the lines around them are guarded.
 pub const MAX_LIST: usize = 32;
 
 /// A slot for text from data.
@@ -12,9 +12,9 @@ pub const MAX_LIST: usize = 32;
 pub struct DataSlot {
     /// The variable in the template.
     pub name: &'static str,
-    /// The template must use it; otherwise it may be absent from a sample, and the template says `{% if name %}`.
+    /// The template must use it. Otherwise a sample may lack it, and the template needs `{% if name %}`.
     pub required: bool,
-    /// It holds a list of texts, at most [`MAX_LIST`], and the template says `{% for one in name %}`.
+    /// It holds a list of at most [`MAX_LIST`] texts, and the template needs `{% for one in name %}`.
     pub list: bool,
 }
 
@@ -35,19 +35,19 @@ impl DataSlot {
     }
 }
 
-/// A prompt that ships with probity, which a file of the user's can take the place of.
+/// A prompt that ships with probity; a user's file can replace it.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     /// Its name within the method.
     pub name: &'static str,
     /// The template.
     pub source: &'static str,
-    /// What is filled in from data; all else are settings. A file in its place has the same.
+    /// The variables filled from data; all others are settings. A replacement file has the same variables.
     pub data: &'static [DataSlot],
 }
 
 impl Builtin {
-    /// The name, as it is given on the command line.
+    /// The name, as on the command line.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -57,28 +57,28 @@ impl Builtin {
         self.source
     }
 
-    /// SHA-256 of the file, in hex, as in signatures.
+    /// SHA-256 of the file in hex, as in signatures.
     pub fn sha256(&self) -> String {
         format!("{:x}", Sha256::digest(self.source.as_bytes()))
     }
 
-    /// What the file's first comment says, each line without its indentation.
+    /// The file's first comment, without indentation.
     pub fn about(&self) -> String {
         let comment =
             self.source.split_once("{#").and_then(|(_, rest)| rest.split_once("#}")).map_or("", |(comment, _)| comment);
         comment.trim().lines().map(str::trim).collect::<Vec<_>>().join("\n")
     }
 
-    /// The slots that hold texts from data, in the order of their names.
+    /// The slots for texts from data, sorted by name.
     pub fn data_slots(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.data.iter().map(|slot| slot.name).collect();
         names.sort_unstable();
         names
     }
 
-    /// The slots that this file has for settings, in the order of their names.
+    /// The slots for settings, sorted by name.
     pub fn settings(&self) -> Vec<String> {
-        // Read off the file and not listed beside it, so that a slot cannot be forgotten.
+        // Read from the template instead of a separate list, so that no slot is missed.
         let used = variables(self.source).unwrap_or_default();
         used.into_iter().filter(|name| self.data.iter().all(|slot| slot.name != name)).collect()
     }

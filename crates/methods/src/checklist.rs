@@ -1,5 +1,5 @@
-//! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions that Yes answers in a text's
-//! favour, each by the probability of Yes.
+//! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions for which Yes favours the text,
+//! each scored by the probability of Yes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,26 +21,25 @@ use crate::template::{PromptLayout, Template};
 use crate::written_once::WrittenOnce;
 use crate::{Input, Method, MethodError, MethodReport, Run, Signature};
 
-/// The prompt of each question, then that which asks for questions.
+/// The prompt of each question, then the prompt that generates questions.
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED },
     Builtin { name: "questions", source: include_str!("prompts/checklist_questions.j2"), data: &[] },
 ];
 
-/// The table of questions that the model wrote.
+/// The table of generated questions.
 const QUESTIONS: &str = "questions";
 
-/// What `--checklist` says for questions by the model.
+/// The value of `--checklist` for generated questions.
 const GENERATE: &str = "generate";
 
-/// The most questions that a model's checklist has.
+/// The maximum number of generated questions.
 const MOST_WRITTEN: usize = 6;
 
-/// What a model's checklist looks like, in any language: a few lines that end in a question mark.
+/// The form of a generated checklist in any language: a few lines that end in a question mark.
 const WRITTEN: &str = r"[^\n?]{10,160}\?(\n[^\n?]{10,160}\?){2,5}";
 
-/// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is
-/// called.
+/// The default questions about each attribute. `{noun}` is replaced by the noun for a candidate.
 const CHECKLISTS: &[(&str, &[&str])] = &[
     (
         "coherence",
@@ -166,7 +165,7 @@ const CHECKLISTS: &[(&str, &[&str])] = &[
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ChecklistParams {
-    /// What is judged.
+    /// The attributes to judge.
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// Yes/no question, or @FILE; repeatable
@@ -265,8 +264,8 @@ candidate, question, answer), `questions.jsonl` if the model wrote them, and `su
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
         if params.checklist.is_some() && !params.question.is_empty() {
-            let why = "there are questions from --question and from a checklist";
-            return MethodError::refuse("--checklist", why, "give one of both");
+            let why = "cannot be combined with --question";
+            return MethodError::refuse("--checklist", why, "use one of the two");
         }
         let load = |asked: &[Vec<String>]| {
             let of_attribute = |(words, questions): (&AttributeWords, &Vec<String>)| {
@@ -285,7 +284,7 @@ candidate, question, answer), `questions.jsonl` if the model wrote them, and `su
         };
         let mut writer = None;
         let asked = if params.generates() {
-            // With stand-ins first: mistakes in a template, or in an attribute, are told before the model is asked.
+            // Stand-ins come first: mistakes in a template or an attribute are reported before the model is queried.
             gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
             load(&vec![stand_ins(); words.len()])?;
             let writer = writer.insert(QuestionsWriter::new(params, &words, &layout)?);
@@ -300,7 +299,7 @@ candidate, question, answer), `questions.jsonl` if the model wrote them, and `su
         let hashes: Vec<String> =
             asked.iter().map(|questions| short_hash(questions.iter().map(String::as_str))).collect();
         let signature = Signature::new(Self::NAME, run.model())
-            // They stand in the prompt and not in the template, so the template's hash does not cover them.
+            // The questions are part of the prompt but not of the template, so the template's hash does not cover them.
             .with("questions", &hashes.join(","))
             .with_layout(&layout);
         let signature = writer.iter().fold(signature, |signature, writer| writer.sign(signature));
@@ -326,8 +325,8 @@ candidate, question, answer), `questions.jsonl` if the model wrote them, and `su
                 .map(|(words, questions)| format!("{} for {}", questions.len(), words.attribute))
                 .collect();
             scores.note(format!(
-                "The model wrote the questions itself ({}); {QUESTIONS}.jsonl has them. Read them: No may speak for a \
-                 text.",
+                "The model generated the questions ({}); check them in {QUESTIONS}.jsonl, since No may be the better \
+                 answer to some.",
                 counts.join(", ")
             ));
         }
@@ -347,7 +346,7 @@ impl ChecklistParams {
     }
 }
 
-/// Has the model write the questions about each attribute.
+/// Generates the questions about each attribute.
 struct QuestionsWriter<'a> {
     params: &'a ChecklistParams,
     templates: Vec<Template>,
@@ -371,7 +370,7 @@ impl<'a> QuestionsWriter<'a> {
         signature.with("questions-by", "model").with_templates(&self.templates)
     }
 
-    /// The questions about each attribute; none in a dry run.
+    /// Writes the questions about each attribute; `None` in a dry run.
     fn write(&self, run: &mut Run<'_>) -> Result<Option<Vec<Vec<String>>>, MethodError> {
         let prompts = self.templates.iter().map(|template| Ok(template.render(QUESTIONS, &[])?.prompt(&self.layout)));
         let prompts = prompts.collect::<Result<_, MethodError>>()?;
@@ -385,7 +384,7 @@ impl<'a> QuestionsWriter<'a> {
             tokens: self.params.questions_tokens,
             constraint: Some(Constraint::Regex(WRITTEN.to_owned())),
             read: |text| match written_questions(text) {
-                questions if questions.is_empty() => Err("the model wrote no question".to_owned()),
+                questions if questions.is_empty() => Err("the generated text contains no question".to_owned()),
                 questions => Ok(questions),
             },
         };
@@ -393,7 +392,7 @@ impl<'a> QuestionsWriter<'a> {
     }
 }
 
-/// The lines of a model's text that are questions, without their numbers, each once.
+/// The distinct lines of a generated text that are questions, without their numbers.
 fn written_questions(text: &str) -> Vec<String> {
     let mut known = BTreeSet::new();
     let unnumbered = |line: &str| {
@@ -403,12 +402,12 @@ fn written_questions(text: &str) -> Vec<String> {
     text.lines().map(unnumbered).filter(|line| line.ends_with('?') && known.insert(reading(line))).collect()
 }
 
-/// As many questions as a model may write, and as long as they mostly are: what a dry run counts with.
+/// Stand-ins for generated questions in a dry run: the maximum number, of typical length.
 fn stand_ins() -> Vec<String> {
     (0..MOST_WRITTEN).map(|number| format!("{number} {}?", "the ".repeat(19).trim_end())).collect()
 }
 
-/// The user's questions, or those that are built in for the attribute.
+/// The user's questions, or the built-in questions of the attribute.
 fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<String>, MethodError> {
     if params.question.is_empty() {
         let plain = plain(&words.attribute);
@@ -416,28 +415,28 @@ fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<Str
         let Some((_, questions)) = CHECKLISTS.iter().find(|(name, _)| *name == known) else {
             let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
             let near = probity_lm::did_you_mean(probity_lm::nearest(&words.attribute, names.iter().copied()));
-            let why = format!("no checklist for `{}` is built in{near}", words.attribute);
-            let hint = format!("ask your own with --question or --checklist, or use one of {}", names.join(", "));
+            let why = format!("no built-in checklist for `{}`{near}", words.attribute);
+            let hint = format!("pass questions with --question or --checklist, or use one of {}", names.join(", "));
             return MethodError::refuse("--attribute", why, hint);
         };
         return Ok(questions.iter().map(|question| question.replace("{noun}", &params.subject.noun)).collect());
     }
     if params.subject.attribute.len() > 1 {
-        let why = "one checklist cannot ask about several attributes";
-        return MethodError::refuse("--question", why, "judge each attribute in a run of its own");
+        let why = "applies to one attribute only";
+        return MethodError::refuse("--question", why, "judge each attribute in a separate run");
     }
     let texts = params.question.iter().map(|given| text_or_file("--question", given));
     let texts = texts.collect::<Result<Vec<String>, _>>()?;
     each_once("--question", texts.iter().flat_map(|text| text.lines()))
 }
 
-/// The questions, but for empty lines; one that is asked twice would count twice.
+/// The questions without empty lines. A duplicate would count twice and is refused.
 fn each_once<'q>(option: &str, given: impl Iterator<Item = &'q str>) -> Result<Vec<String>, MethodError> {
     let (mut questions, mut known) = (Vec::new(), BTreeSet::new());
     for question in given.map(str::trim).filter(|line| !line.is_empty()) {
         if !known.insert(reading(question)) {
-            let why = format!("`{question}` is asked twice, and would count twice");
-            return MethodError::refuse(option, why, "ask it once");
+            let why = format!("duplicate question `{question}`");
+            return MethodError::refuse(option, why, "keep one of them");
         }
         questions.push(question.to_owned());
     }
@@ -450,8 +449,8 @@ fn own_questions(own: &BTreeMap<String, Vec<String>>, words: &AttributeWords) ->
         return Ok(questions.clone());
     }
     let known: Vec<&str> = own.keys().map(String::as_str).collect();
-    let hint = format!("write a table [{}] into it; there is {}", plain(&words.attribute), known.join(", "));
-    MethodError::refuse("--checklist", format!("it has no questions about `{}`", words.attribute), hint)
+    let hint = format!("add a table [{}]; the file has {}", plain(&words.attribute), known.join(", "));
+    MethodError::refuse("--checklist", format!("it has no questions for `{}`", words.attribute), hint)
 }
 
 /// The user's checklists, by attribute.
@@ -462,27 +461,25 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
         questions: Vec<String>,
     }
     #[derive(Deserialize)]
-    struct Row {
+    struct ChecklistRow {
         attribute: String,
         questions: Vec<String>,
     }
     let shown = || path.display().to_string();
     let refused = |why: String| {
-        let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]; a list with a \
-                    question on each line is given by --question @FILE, and `--checklist generate` lets the model \
-                    write \
-                    them";
+        let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]; for a file with \
+                    one question per line use --question @FILE, and for generated questions --checklist generate";
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
     };
     let text = match read_text(path) {
         Ok(text) => text,
-        Err(error) => return refused(format!("it could not be read: {error}")),
+        Err(error) => return refused(format!("cannot read the file: {error}")),
     };
     let lists: Vec<(String, Vec<String>)> = if path.extension().is_some_and(|ending| ending == "jsonl") {
         let mut lists = Vec::new();
-        for (number, row) in JsonLines::<Row, _>::new(text.as_bytes()) {
+        for (number, row) in JsonLines::<ChecklistRow, _>::new(text.as_bytes()) {
             match row {
-                Ok(Row { attribute, questions }) => lists.push((attribute, questions)),
+                Ok(ChecklistRow { attribute, questions }) => lists.push((attribute, questions)),
                 Err(error) => return refused(format!("line {number}: {error}")),
             }
         }
@@ -497,19 +494,19 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     for (attribute, questions) in &lists {
         let questions = each_once(&format!("--checklist {}", shown()), questions.iter().map(String::as_str))?;
         if questions.is_empty() {
-            return refused(format!("`{attribute}` has no question"));
+            return refused(format!("`{attribute}` has no questions"));
         }
         if questions.iter().any(|question| question.contains('\n')) {
-            return refused(format!("a question of `{attribute}` has several lines"));
+            return refused(format!("a question of `{attribute}` has more than one line"));
         }
         if all.insert(plain(attribute), questions).is_some() {
-            return refused(format!("`{attribute}` is there twice"));
+            return refused(format!("duplicate attribute `{attribute}`"));
         }
     }
     Ok(all)
 }
 
-/// What questions have in common that differ in case or spacing alone.
+/// The normal form of a question, without differences in case or spacing.
 fn reading(question: &str) -> String {
     question.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -523,7 +520,7 @@ mod tests {
     use crate::attributes::lookup;
     use crate::testing::{generated, run, sample, told};
 
-    /// Says Yes with probability 0.6 to questions that hold the word, and with 0.1 to others; No has 0.2.
+    /// A model with P(Yes) = 0.6 for questions that contain the word and 0.1 for others; P(No) = 0.2.
     fn judge(word: &'static str) -> ScriptedModel {
         ScriptedModel::from_probabilities(move |request| {
             let text = request.prompt.text();
@@ -539,13 +536,13 @@ mod tests {
             run("checklist --attribute coherence --question Good? --question Short?", &samples, &judge("Good"));
         let summary = result.expect("runs");
         let row = output.rows("scores")[0];
-        // 0.75 and a third.
+        // P(Yes) of 0.75 and 1/3.
         assert!((row["score"].as_f64().expect("scored") - 13.0 / 24.0).abs() < 1e-12, "{row}");
         assert!((row["mass"].as_f64().expect("labels") - 0.55).abs() < 1e-12, "{row}");
         let asked: Vec<_> = row["answers"].as_array().expect("two").iter().map(|a| a["question"].clone()).collect();
         assert_eq!(asked, [json!("Good?"), json!("Short?")]);
         assert_eq!(summary.cost.requests, 4);
-        // The mass is of answers, of which each candidate has two.
+        // Mass is counted per answer; each candidate has two.
         let mass = &summary.values["scores"][0]["figures"]["mass"];
         assert!(mass["answers"] == 4 && (mass["min"].as_f64().expect("some") - 0.3).abs() < 1e-12, "{mass}");
     }
@@ -628,7 +625,7 @@ mod tests {
         let asked: Vec<_> = output.rows("checklist").iter().map(|row| row["metric"].clone()).collect();
         assert_eq!(asked[..2], [json!("Good?"), json!("Short?")]);
         assert_eq!(output.rows("checklist").len(), 2 * (2 + 1));
-        // The judge looks at the question alone: each is answered alike for every text.
+        // The judge sees only the question, so each question has the same answer for every text.
         let said = summary.tables.iter().flat_map(|table| &table.notes).find(|note| note.contains("say nothing"));
         assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.tables);
         for (text, wrong) in [
@@ -665,7 +662,7 @@ mod tests {
     #[test]
     fn checklists_are_of_known_attributes() {
         for (name, questions) in CHECKLISTS {
-            // A revision is a task, and no quality.
+            // A revision is a task, not an attribute.
             assert!(*name == "revision" || lookup(name).is_some_and(|known| known.name == *name), "{name}");
             assert!(questions.len() > 3 && questions.iter().all(|question| question.ends_with('?')), "{name}");
         }

@@ -43,10 +43,10 @@ pub const TEMPLATES: &[Builtin] = &[
 const DATA: &[DataSlot] =
     &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
 
-/// Pairs of a sample are listed before any is drawn; those of so many take half a gigabyte.
+/// The pairs of a sample are listed before any is drawn; for this many candidates they take 0.5 GB.
 const MOST_CANDIDATES: usize = 4096;
 
-/// The most draws that a point of the analyses is averaged over.
+/// The maximum number of draws averaged for one point of the analyses.
 const MOST_DRAWS: usize = 100_000;
 
 /// The table of all scores.
@@ -122,31 +122,31 @@ brackets, are quoted with `> `, so that a candidate cannot close its block or wr
 
 fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodError> {
     if let Some(twice) = given_twice(&params.template) {
-        return MethodError::refuse(format!("--template {twice}"), "given twice", "name each template once");
+        return MethodError::refuse(format!("--template {twice}"), "repeated", "name each template once");
     }
     if !(params.temperature > 0.0 && params.temperature.is_finite()) {
-        let hint = "1 samples as the model would";
+        let hint = "1 leaves the model's probabilities unchanged";
         return MethodError::refuse(format!("--temperature {}", params.temperature), "not a positive number", hint);
     }
     if params.max_tokens == 0 {
-        return MethodError::refuse("--max-tokens 0", "an answer needs a token", "leave it out for 5");
+        return MethodError::refuse("--max-tokens 0", "an answer has at least one token", "omit it for 5");
     }
     if params.analyses && params.pairs != PairSelection::Full {
-        let hint = "leave --pairs out, or --analyses";
-        return MethodError::refuse("--analyses", "the analyses draw from all comparisons", hint);
+        let hint = "omit --pairs or --analyses";
+        return MethodError::refuse("--analyses", "the analyses require all comparisons", hint);
     }
     if params.analyses && !(1..=MOST_DRAWS).contains(&params.analysis_runs) {
         let option = format!("--analysis-runs {}", params.analysis_runs);
-        return MethodError::refuse(option, format!("means are of 1 to {MOST_DRAWS} draws"), "leave it out for 50");
+        return MethodError::refuse(option, format!("not a number from 1 to {MOST_DRAWS}"), "omit it for 50");
     }
     if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
         let n = sample.candidates.len();
         let (id, pairs) = (sample.id.escape_debug(), n as u64 * (n as u64 - 1));
         let why = format!(
-            "sample `{id}` has {n} candidates, which make {pairs} ordered pairs; up to {MOST_CANDIDATES} candidates of \
-             a sample are compared"
+            "sample `{id}` has {n} candidates ({pairs} ordered pairs); the maximum is {MOST_CANDIDATES} candidates per \
+             sample"
         );
-        let hint = "split the sample, or score each candidate by itself: probity gpt-score";
+        let hint = "split the sample, or score each candidate independently: probity gpt-score";
         return MethodError::refuse("--pairs", why, hint);
     }
     if let Some(budget) = params.budget {
@@ -158,12 +158,12 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
-    // A sample with one candidate is counted and compared with nothing, whatever R is.
+    // A sample with one candidate is counted but not compared.
     let judged = samples.iter().filter(|sample| sample.candidates.len() > 1);
     match judged.min_by_key(|sample| available(sample)).map(|sample| (sample, available(sample))) {
         Some((sample, max)) if max < count => {
             let (id, n) = (sample.id.escape_debug(), sample.candidates.len());
-            let why = format!("sample `{id}` has {n} candidates, so at most {max} comparisons of this kind");
+            let why = format!("sample `{id}` has {n} candidates and thus at most {max} comparisons of this kind");
             let hint = format!("--pairs {}", params.pairs.with_count(max));
             MethodError::refuse(format!("--pairs {}", params.pairs), why, hint)
         }
@@ -180,14 +180,14 @@ fn load_templates(
     params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
 }
 
-/// What is filled into a template besides data.
+/// The template variables that do not come from data.
 pub fn settings(
     words: &AttributeWords,
     noun: &str,
     [label_a, label_b]: &[String; 2],
 ) -> BTreeMap<&'static str, String> {
     let mut settings: BTreeMap<&'static str, String> = word_settings(words, noun);
-    // A label word that names the text itself (`Summary A`) is the text's name.
+    // A label that contains the name of the text (`Summary A`) is used as the text's name.
     let name = |label: &String| {
         let names_it = label.to_lowercase().contains(&noun.to_lowercase());
         if names_it { label.clone() } else { format!("{} {label}", capitalised(noun)) }
@@ -218,7 +218,7 @@ fn report(
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
     let mut position = figures::position_table(params, &cell_figures);
     if params.decide != Decide::Prob {
-        position.note(format!("sampled answers that name no label: {unparsed_samples}"));
+        position.note(format!("sampled answers without a label: {unparsed_samples}"));
     }
     crate::attributes::note_absent_gold(gold, &mut position);
 
@@ -267,7 +267,7 @@ fn report(
     Ok(MethodReport { values, tables, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
 }
 
-/// What the verdicts on one attribute come to, over all templates.
+/// The conclusion about one attribute over all templates.
 fn conclusion(
     params: &ComparativeParams,
     samples: &[Sample],
@@ -292,8 +292,8 @@ fn conclusion(
         preferences: !params.subject.no_gold,
         answers: AnswerDoubts {
             turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
-            // A substitute: where both orders were judged, `turned` tells a preference for a place from better
-            // candidates shown first.
+            // A fallback: with both orders, `turned` separates a position preference from better candidates being shown
+            // first.
             first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
             low_mass: Mass::flagged(of_attribute.iter().map(|cell| cell.mass)).and_then(|mass| mass.low_share),
         },
@@ -305,14 +305,14 @@ fn conclusion(
 /// How scores averaged over templates agree with gold.
 #[derive(Clone, Default)]
 struct AttributeGold {
-    /// Absent where there is no gold for the attribute.
+    /// Absent if the attribute has no gold.
     in_force: Option<AgreementFigures>,
-    /// Before debiasing, where some template is debiased.
+    /// Before debiasing, if any template is debiased.
     as_judged: Option<AgreementFigures>,
 }
 
-/// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and
-/// of the averaged scores.
+/// The agreement with gold: of each template's scores, of their mean as in the paper (the headline), and of the
+/// averaged scores.
 fn against_gold(
     params: &ComparativeParams,
     samples: &[Sample],
@@ -323,7 +323,7 @@ fn against_gold(
 ) -> (Vec<Headline>, Vec<serde_json::Value>, [Table; 2], Vec<AttributeGold>) {
     let mut table = gold::table();
     let columns = ["attribute", "template", "accuracy as judged", "debiased", "comparisons"];
-    let mut accuracy = Table::new("Single comparisons against gold", columns);
+    let mut accuracy = Table::new("Agreement of single comparisons with gold", columns);
     let (mut headline, mut values) = (Vec::new(), Vec::new());
     let mut of_all = vec![AttributeGold::default(); gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
@@ -346,11 +346,11 @@ fn against_gold(
         let spearman =
             of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::figures::mean(spearman);
-        // Of one template the means are its own rows again.
+        // With one template the means would repeat its rows.
         if params.template.len() > 1 {
             gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);
             gold::push(&pooled, one.attribute, "mean of templates' probabilities", &mut table);
-            table.note(format!("{}: mean of the templates' Spearman {}", one.attribute, number(mean_of_templates)));
+            table.note(format!("{}: Spearman {}, mean over templates", one.attribute, number(mean_of_templates)));
         }
         headline.push(Headline::new("Spearman", Some(one.attribute), mean_of_templates));
         values.push(json!({

@@ -1,4 +1,4 @@
-//! Defences that change what a judge is shown of the candidates.
+//! Defences that change the candidates before the judge sees them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::question::LayoutOptions;
 use crate::template::Template;
 use crate::{MethodError, MethodReport, Run, Table};
 
-/// The table of what was done to each candidate.
+/// The table of each candidate's treatment.
 const DEFENDED: &str = "defended";
 
 /// The prompt of paraphrases.
@@ -23,13 +23,13 @@ pub const PARAPHRASE: Builtin = Builtin {
     data: &[DataSlot::required("candidate")],
 };
 
-/// Tokens of a stretch whose probability is looked at: as short as most injections are.
+/// Window length in tokens: short, like most injections.
 const WINDOW: usize = 20;
 
-/// What a text is read behind, so that its first token has something before it.
+/// The prefix of a scored text, which gives its first token a context.
 const BEFORE: &str = "A text:";
 
-/// The candidates that a judge is shown, and what became of the others.
+/// The candidates for the judge, with counts of withheld ones.
 pub(crate) struct DefendedTexts<'s> {
     pub(crate) samples: Cow<'s, [Sample]>,
     withheld: usize,
@@ -37,18 +37,18 @@ pub(crate) struct DefendedTexts<'s> {
 }
 
 impl DefendedTexts<'_> {
-    /// Says in a report what was withheld.
+    /// Adds the number of withheld candidates to a report.
     pub(crate) fn tell(&self, defences: &[Defence], report: &mut MethodReport) {
         if !defences.iter().any(Defence::is_of_texts) {
             return;
         }
         let mut told = Table::new::<&str>("Defences", []);
         if defences.contains(&Defence::Paraphrase) {
-            told.note("the judge was shown paraphrases of the candidates, which `defended.jsonl` has");
+            told.note("the judge saw paraphrases of the candidates (`defended.jsonl`)");
         }
         if defences.iter().any(|defence| matches!(defence, Defence::Perplexity(_))) {
             told.note(format!(
-                "{} of {} candidates were withheld from the judge for a stretch that is too improbable (outcome \
+                "{} of {} candidates were withheld because a span of the text exceeds the perplexity limit (outcome \
                  `empty`)",
                 self.withheld, self.candidates
             ));
@@ -57,22 +57,22 @@ impl DefendedTexts<'_> {
     }
 }
 
-/// What was done to a candidate.
+/// The treatment of one candidate.
 #[derive(Serialize)]
 struct DefendedRow<'a> {
     item: &'a str,
     candidate: &'a str,
-    /// Of the most improbable stretch; absent where nobody asked.
+    /// The highest mean over any window; absent without a perplexity limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     nats_per_token: Option<f64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     withheld: bool,
-    /// What is shown in its place.
+    /// The text shown instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     paraphrase: Option<&'a str>,
 }
 
-/// The samples as the judge is shown them. Equal texts are asked about once.
+/// The samples for the judge, after the defences. Each distinct text is processed once.
 pub(crate) fn defended<'s>(
     defences: &[Defence],
     samples: &'s [Sample],
@@ -121,14 +121,14 @@ pub(crate) fn defended<'s>(
     Ok(DefendedTexts { samples: Cow::Owned(shown), withheld: away, candidates })
 }
 
-/// The texts there are, each once, in their order.
+/// The distinct texts in order of first occurrence.
 fn distinct(samples: &[Sample]) -> Vec<&str> {
     let mut seen = std::collections::BTreeSet::new();
     let texts = samples.iter().flat_map(|sample| &sample.candidates).map(|candidate| &*candidate.text);
     texts.filter(|text| !text.trim().is_empty() && seen.insert(*text)).collect()
 }
 
-/// Nats per token of each text's most improbable stretch; absent where the model cannot say.
+/// The highest nats per token over the windows of each text; absent if the model cannot score it.
 fn surprise(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<Option<f64>>, MethodError> {
     let requests = texts.iter().enumerate().map(|(number, text)| ScoreRequest {
         id: format!("perplexity/{number}"),
@@ -152,7 +152,7 @@ fn most_improbable(result: &ScoreResult) -> Option<f64> {
     logprobs.windows(window.max(1)).map(mean).reduce(f64::max)
 }
 
-/// The texts in the model's words; as they are in a rehearsal.
+/// The model's paraphrases of the texts; the texts unchanged in a dry run.
 fn paraphrases(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<String>, MethodError> {
     let layout = LayoutOptions::default().layout(run.model().description(), "Text:")?;
     let template = Template::load(PARAPHRASE.name, &[PARAPHRASE], BTreeMap::new(), &layout)?;
@@ -163,7 +163,7 @@ fn paraphrases(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<String>, MethodE
     });
     let prompts: Vec<Prompt> = prompts.collect::<Result<_, MethodError>>()?;
     let requests = prompts.into_iter().zip(texts).enumerate().map(|(number, (prompt, text))| {
-        // A token has hardly fewer than two bytes, so this is room for twice the text.
+        // A token rarely has fewer than two bytes, so this allows twice the text's length.
         GenerateRequest::greedy(format!("paraphrase/{number}"), prompt, text.len() + 32)
     });
     let mut found: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();

@@ -8,10 +8,10 @@ use probity_options::OptionError;
 
 use crate::template::TemplateError;
 
-/// Why a method could not finish. What had been written to the [`RunOutput`](crate::RunOutput) by then stands.
+/// Why a method could not finish. Rows already written to the [`RunOutput`](crate::RunOutput) are kept.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum MethodError {
-    /// An option that is no option, is missing, or cannot have its value.
+    /// An option is unknown or missing, or its value is invalid.
     #[error("--{}: {}", .0.field.replace('_', "-"), .0.cause)]
     Options(
         #[from]
@@ -24,44 +24,44 @@ pub enum MethodError {
     Option {
         /// The option as typed, such as `--pairs random:40`.
         option: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
-        /// What to type instead.
+        /// The suggested fix.
         hint: String,
     },
-    /// A text given as `@FILE` could not be read.
+    /// A text passed as `@FILE` could not be read.
     #[error("{option}: cannot read {path}: {source}")]
-    #[diagnostic(help("the file behind the @ must be there; a text itself is written without it"))]
+    #[diagnostic(help("pass an existing file after the @; to pass a text directly, omit the @"))]
     File {
         /// The option as typed.
         option: String,
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system error.
         source: std::io::Error,
     },
     /// A prompt template cannot be used.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Template(#[from] TemplateError),
-    /// The label words cannot be asked for.
+    /// The label words cannot be used as labels.
     #[error("the label words: {0}")]
     Labels(
         #[from]
         #[diagnostic_source]
         LabelError,
     ),
-    /// The data have gold scores, but none for this attribute.
+    /// The data have gold scores, but not for this attribute.
     #[error(transparent)]
     #[diagnostic(transparent)]
     NoGold(#[from] UnknownGold),
-    /// A metric cannot be had, or could not score.
+    /// A metric is unavailable or failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Metric(#[from] probity_metrics::MetricError),
-    /// A stage's table that was given has a row that is none of the stage's.
+    /// A row of a stage's table, provided by the user, does not fit the stage.
     #[error("{}:{line}: {why}", path.display())]
-    #[diagnostic(help("give the table `{stage}` of a run over the same data with the same options, or rows like it"))]
+    #[diagnostic(help("pass the table `{stage}` of a run on the same data with the same options, or equivalent rows"))]
     Table {
         /// The stage.
         stage: &'static str,
@@ -69,17 +69,17 @@ pub enum MethodError {
         path: PathBuf,
         /// The row's line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The run was to end after this stage, which is done.
+    /// The run ends after this stage, as requested; the stage is complete.
     #[error("the run ends after the stage `{0}`")]
     Until(&'static str),
-    /// All questions that can be known without an answer are known: models answer nothing in this run.
-    #[error("nothing is answered in a rehearsal")]
+    /// End of a dry run: all queries that can be known without answers are counted.
+    #[error("a dry run has no answers")]
     Rehearsed,
     /// There are no samples.
-    #[error("there is no sample to judge")]
+    #[error("there are no samples to judge")]
     #[diagnostic(help("check --data and --limit"))]
     NoSamples,
     /// The output refused a row (a full disk, an interrupt).
@@ -93,12 +93,12 @@ pub enum MethodError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Model(LmError),
-    /// Somebody that is none of this crate's could not finish.
+    /// A component outside this crate failed.
     #[error("{source}")]
     Other {
-        /// The option whose value is to blame, by its long name, where that is known.
+        /// The long name of the option to blame, if known.
         option: Option<&'static str>,
-        /// Why.
+        /// The error.
         #[diagnostic_source]
         source: BoxedError,
     },
@@ -120,7 +120,7 @@ impl From<AnalysisError> for MethodError {
 }
 
 impl MethodError {
-    /// That an option's value does not suit: the option as typed, what is wrong, and what to type instead.
+    /// A [`MethodError::Option`]: the option as typed, the reason and the fix.
     pub fn refuse<T>(option: impl Into<String>, why: impl Into<String>, hint: impl Into<String>) -> Result<T, Self> {
         Err(Self::Option { option: option.into(), why: why.into(), hint: hint.into() })
     }

@@ -1,6 +1,6 @@
-//! Which candidates to look at before their scores are believed: those whose text reads like the prompt's own lines and
-//! was quoted, and those that speak about how they are to be judged. Neither changes a score or a prompt: a text may
-//! say such things in good faith, and a judge may be swayed by them all the same.
+//! Candidates to check before their scores are trusted: texts with lines that resemble the prompt and were quoted, and
+//! texts that address their own judgement. Flags change no score and no prompt: such a text can be harmless, but can
+//! also influence a judge.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,24 +14,24 @@ use crate::quote::Quoted;
 use crate::quote::{LONGEST_VERDICT, fold};
 use crate::{MethodReport, Table, cells};
 
-/// Candidates that are named one by one; all are counted.
+/// The maximum number of candidates listed by name; all are counted.
 const NAMED: usize = 1_000;
-/// Rows of the table for people.
+/// Rows of the printed table.
 const SHOWN: usize = 10;
-/// Words that `..` may stand for.
+/// The maximum number of words that `..` matches.
 const GAP: usize = 5;
 
-/// A way in which a text speaks about its own judgement.
+/// One way in which a text addresses its own judgement.
 pub(crate) struct Pattern {
-    /// Its name, in `summary.json` and in the report.
+    /// The name in `summary.json` and in the report.
     pub(crate) name: &'static str,
-    /// Words one after another: `a|b` is either, `..` up to five words of any kind.
+    /// Word sequences: `a|b` matches either, `..` up to five words of any kind.
     pub(crate) forms: &'static [&'static str],
 }
 
 const ANSWER: &str = "answer|response|summary|text|output|essay|translation|reply|version|candidate";
 
-/// All patterns; docs/text-flags.md has them for readers.
+/// All patterns; docs/text-flags.md documents them.
 pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "verified",
@@ -88,13 +88,13 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     },
 ];
 
-/// The name of the pattern that is no words.
+/// The name of the pattern that is not made of words.
 const VERDICT: &str = "verdict";
-/// Keys of a verdict as JSON.
+/// The keys of a JSON verdict.
 const KEYS: [&str; 10] =
     ["verdict", "winner", "score", "rating", "preference", "preferred", "better", "choice", "judgement", "judgment"];
 
-/// How texts that speak about their own judgement are told.
+/// Whether texts are searched for text flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Look {
@@ -105,7 +105,7 @@ enum Look {
     Off,
 }
 
-/// The option that every method has.
+/// The option common to all methods.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Flags {
@@ -117,14 +117,14 @@ pub(crate) struct Flags {
     text_flags: Look,
 }
 
-/// A candidate to look at.
+/// A flagged candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Flagged<'s> {
     sample: &'s str,
     candidate: &'s str,
-    /// Whether lines of it read like the prompt's and were quoted.
+    /// Whether it has lines that resemble the prompt and were quoted.
     quoted: bool,
-    /// The names of the patterns that it has.
+    /// The names of the patterns that it matches.
     says: Vec<&'static str>,
 }
 
@@ -133,7 +133,7 @@ impl Flags {
         self.text_flags == Look::On
     }
 
-    /// Puts into a report which candidates were quoted and which speak about their judgement.
+    /// Adds quoted and flagged candidates to a report.
     pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut MethodReport) {
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
         let candidates =
@@ -163,24 +163,22 @@ impl Flags {
         let lines = quoted.lines();
         if lines > 0 {
             let what = if lines == 1 {
-                "1 line of the data could pass"
+                "1 line of the data resembles"
             } else {
-                &format!("{lines} different lines of the data could pass")
+                &format!("{lines} distinct lines of the data resemble")
             };
             let of = if altered > 0 { format!("; {} such lines", candidates_have(altered)) } else { String::new() };
-            shown.note(format!(
-                "{what} for the prompt's own, or for a verdict, and prompts show them as quotations{of}"
-            ));
+            shown.note(format!("{what} the prompt's own lines or a verdict, shown in prompts as quotations{of}"));
         }
         if speaking > 0 {
             let who = if speaking == 1 {
-                "1 candidate speaks about its".to_owned()
+                "1 candidate addresses its".to_owned()
             } else {
-                format!("{speaking} candidates speak about their")
+                format!("{speaking} candidates address their")
             };
             shown.note(format!(
-                "{who} own judgement, which may sway a judge; no score was changed for it (--text-flags off looks for \
-                 none)"
+                "{who} own judgement, which may influence a judge; scores are unchanged (disable with --text-flags \
+                 off)"
             ));
         }
         if altered.max(speaking) > SHOWN {
@@ -201,13 +199,13 @@ fn candidates_have(count: usize) -> String {
     if count == 1 { "1 candidate has".to_owned() } else { format!("{count} candidates have") }
 }
 
-/// A word of a form: what it may be; absent for a gap.
+/// The alternatives of one word in a form; `None` for a gap.
 type FormSlot = Option<Vec<String>>;
 
-/// A form without its first word, and the place of its pattern.
+/// The rest of a form after its first word, with the index of its pattern.
 type Rest = (usize, Vec<FormSlot>);
 
-/// The forms by the words that they may begin with.
+/// The forms by their possible first words.
 static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
     let folded = |word: &str| fold(word).collect::<String>();
     let mut forms: BTreeMap<String, Vec<Rest>> = BTreeMap::new();
@@ -224,7 +222,7 @@ static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
     forms
 });
 
-/// Whether the words begin with what is left of a form.
+/// Whether the words match the rest of a form.
 fn begins(words: &[String], slots: &[FormSlot]) -> bool {
     match slots {
         [] => true,
@@ -235,14 +233,15 @@ fn begins(words: &[String], slots: &[FormSlot]) -> bool {
     }
 }
 
-/// The names of the patterns that a text has, in their order. Case, accents, look-alikes and decoration don't count.
+/// The names of the patterns that a text matches, in order. Case, accents, look-alike characters and decoration are
+/// ignored.
 fn says(text: &str) -> Vec<&'static str> {
     let folded: String = fold(text).collect();
     let words: Vec<String> =
         folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     let mut found = [false; PATTERNS.len()];
     for (at, word) in words.iter().enumerate() {
-        // Looked up by the first word: almost no word of a text begins a form.
+        // Looked up by first word, since few words start a form.
         for (place, slots) in FORMS.get(word).into_iter().flatten() {
             found[*place] = found[*place] || begins(&words[at + 1..], slots);
         }
@@ -251,11 +250,11 @@ fn says(text: &str) -> Vec<&'static str> {
     names.chain(has_verdict(&folded).then_some(VERDICT)).collect()
 }
 
-/// A verdict's keys in quotation marks, folded.
+/// The keys of a verdict in quotation marks, folded.
 static QUOTED_KEYS: LazyLock<Vec<String>> =
     LazyLock::new(|| KEYS.iter().map(|key| format!("\"{}\"", fold(key).collect::<String>())).collect());
 
-/// Whether a folded text holds a verdict as JSON or in double brackets.
+/// Whether a folded text contains a verdict as JSON or in double brackets.
 fn has_verdict(folded: &str) -> bool {
     let is_key = |key: &String| {
         folded.match_indices(key.as_str()).any(|(at, _)| folded[at + key.len()..].trim_start().starts_with(':'))
@@ -263,12 +262,12 @@ fn has_verdict(folded: &str) -> bool {
     QUOTED_KEYS.iter().any(is_key) || folded.match_indices("[[").any(|(at, _)| is_bracketed_verdict(&folded[at + 2..]))
 }
 
-/// Whether a folded text begins with a letter from A to E, `tie`, or a number below a thousand, and closes the brackets
-/// then.
+/// Whether a folded text begins with a letter from A to E, `tie`, or a number below 1000, followed by the closing
+/// brackets.
 fn is_bracketed_verdict(folded: &str) -> bool {
-    // Folding takes 1 for i and 0 for o.
+    // Folding maps 1 to i and 0 to o.
     let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'i' | 'o');
-    // No farther than a verdict can be long: a text may be a megabyte without a closing bracket.
+    // Bounded by the maximum length of a verdict: a text may be a megabyte without a closing bracket.
     let inside: String = folded.chars().take_while(|c| *c != ']').take(LONGEST_VERDICT).collect();
     if !folded[inside.len()..].starts_with("]]") {
         return false;

@@ -18,7 +18,7 @@ use crate::template::{PromptLayout, Template};
 use crate::written_once::WrittenOnce;
 use crate::{Method, MethodError, MethodReport, Run, Signature};
 
-/// The rating's prompt, then that of the steps.
+/// The prompt of the rating, then the prompt that generates steps.
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/g_eval_1.j2"), data: RATED },
     Builtin { name: "steps", source: include_str!("prompts/g_eval_steps.j2"), data: &[] },
@@ -27,14 +27,14 @@ const TEMPLATES: &[Builtin] = &[
 /// The table of generated steps.
 const STEPS: &str = "steps";
 
-/// What `--steps` says for steps by the model.
+/// The value of `--steps` for generated steps.
 const GENERATE: &str = "generate";
 
 /// Options of G-Eval.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct GEvalParams {
-    /// What is judged.
+    /// The attributes to judge.
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// Meaning of the attribute, or @FILE
@@ -112,8 +112,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let words = params.subject.words()?;
         let labels = params.scale.labels()?;
         let mut settings = words.iter().map(|words| settings(params, words)).collect::<Result<Vec<_>, _>>()?;
-        // Before any step is written, with ours in their place: mistakes in a template are told before the model is
-        // asked.
+        // Loaded with stand-in steps before any are generated: mistakes in a template are reported before the model is
+        // queried.
         let mut templates = load(params, &settings, &layout)?;
         let mut asked_for_steps = Vec::new();
         if params.steps.as_deref() == Some(GENERATE) {
@@ -131,7 +131,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let hash = |name: &str| short_hash(settings.iter().map(|settings| settings[name].as_str()));
         let signature = Signature::new(Self::NAME, run.model())
             .with("criteria", &hash("criteria"))
-            // Criteria and steps stand in the prompt and not in the template, so the template's hash does not cover
+            // Criteria and steps are part of the prompt but not of the template, so the template's hash does not cover
             // them.
             .with("steps", &hash("steps"))
             .with("termination", &format!("{:?}", labels.termination()))
@@ -159,7 +159,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
     }
 }
 
-/// By attribute, then by `--template`.
+/// The templates by attribute, then by `--template`.
 fn load(
     params: &GEvalParams,
     settings: &[PromptSettings],
@@ -172,7 +172,7 @@ fn load(
     settings.iter().map(load).collect()
 }
 
-/// What asks for the steps of each attribute.
+/// The prompt that generates the steps of each attribute.
 fn steps_templates(
     params: &GEvalParams,
     settings: &[PromptSettings],
@@ -180,14 +180,14 @@ fn steps_templates(
 ) -> Result<Vec<Template>, MethodError> {
     let load = |settings: &PromptSettings| {
         let mut settings = settings.clone();
-        // The prompt that asks for steps has none: a template that prints them is refused by name.
+        // This prompt has no steps: a template that uses them is refused by name.
         settings.remove("steps");
         Ok(Template::load(&params.steps_template, &TEMPLATES[1..], settings, layout)?)
     };
     settings.iter().map(load).collect()
 }
 
-/// The steps of each attribute, as the model writes them; none in a dry run, which needs none.
+/// The generated steps of each attribute; `None` in a dry run.
 fn write_steps(
     params: &GEvalParams,
     templates: &[Template],
@@ -209,7 +209,7 @@ fn write_steps(
     Ok(written.write(run)?.unwrap_or_else(|| vec![String::new(); templates.len()]))
 }
 
-/// What a prompt says besides data.
+/// The values of a prompt's settings.
 type PromptSettings = BTreeMap<&'static str, String>;
 
 fn settings(params: &GEvalParams, words: &AttributeWords) -> Result<PromptSettings, MethodError> {
@@ -248,7 +248,7 @@ mod tests {
     use super::{LabelAnswer, RatingScale};
     use crate::testing::{generated, qualities, run, sample, told};
 
-    /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
+    /// A model that gives rating `quality` 90% of the mass and the lowest rating the rest.
     fn rater(total: f64) -> ScriptedModel {
         ScriptedModel::from_probabilities(move |request| {
             let Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
@@ -334,7 +334,7 @@ mod tests {
                 .with_generation(move |_| result.clone());
             let (result, output) =
                 run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
-            assert_eq!(output.rows("steps").len(), 1, "what was written is kept");
+            assert_eq!(output.rows("steps").len(), 1, "finished work is kept");
             told(&result.expect_err("no steps"))
         };
         assert!(error(generated(" ")).contains("wrote nothing"));

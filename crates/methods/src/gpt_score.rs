@@ -1,4 +1,4 @@
-//! `GPTScore` (Fu et al. 2023): how probable a text is after an instruction to write a good one.
+//! `GPTScore` (Fu et al. 2023): the probability of a text after an instruction to write a good one.
 
 use probity_data::Sample;
 use probity_lm::{ContinuationAnswer, Outcome};
@@ -20,7 +20,7 @@ pub const TEMPLATES: &[Builtin] =
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GptScoreParams {
-    /// What is judged.
+    /// The attributes to judge.
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// How token log-probabilities become a score
@@ -35,7 +35,7 @@ pub struct GptScoreParams {
     pub template: Vec<String>,
 }
 
-/// How the log-probabilities of a text's tokens become its score.
+/// How token log-probabilities are combined into a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduce {
@@ -75,7 +75,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
     const JUDGES_CANDIDATES: bool = true;
 
     fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        // No chat, whatever the model: the text has to follow the prompt directly, without a turn's marks between them.
+        // Never a chat prompt: the text must follow the prompt directly, without turn markers in between.
         let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
@@ -107,14 +107,14 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
     }
 }
 
-/// A text without tokens has no score, nor has one that is impossible to the model.
+/// Texts without tokens, or with probability zero, have no score.
 fn score(answer: &ContinuationAnswer, reduce: Reduce) -> Result<f64, Outcome> {
     if answer.token_logprobs.is_empty() {
         return Err(Outcome::Empty);
     }
     let sum: f64 = answer.token_logprobs.iter().sum();
     if !sum.is_finite() {
-        return Err(Outcome::NotFinite { why: "a token of the text has no probability at all".into() });
+        return Err(Outcome::NotFinite { why: "a token of the text has probability 0".into() });
     }
     Ok(match reduce {
         Reduce::Mean => sum / answer.token_logprobs.len() as f64,
@@ -129,7 +129,7 @@ mod tests {
     use super::{Reduce, score};
     use crate::testing::{run, sample};
 
-    /// As probable as words are short.
+    /// A model whose probabilities decrease with word length.
     fn model() -> ScriptedModel {
         ScriptedModel::from_probabilities(|_| panic!("no labels are asked for"))
     }

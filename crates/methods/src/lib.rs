@@ -1,9 +1,9 @@
-//! Evaluation methods on the language-model contract.
+//! Evaluation methods for language models.
 //!
-//! A [`Method`] turns samples into prompts, asks a [`LanguageModel`](probity_lm::LanguageModel) about all of them at
-//! once, writes each answer to an [`RunOutput`] as it comes, and concludes with a [`RunSummary`]. It knows nothing of
-//! tensors, files or terminals. Methods are found through the registry, [`methods`]: the command line, its help and its
-//! reference pages are made from there. A new method is one file and one line.
+//! A [`Method`] turns samples into prompts, queries a [`LanguageModel`](probity_lm::LanguageModel) with all of them at
+//! once, writes each answer to a [`RunOutput`] as it arrives, and returns a [`RunSummary`]. It has no access to
+//! tensors, files or terminals. The registry, [`methods`], lists all methods: the command line, its help and its
+//! reference pages are generated from it. A new method is one file and one line.
 
 pub mod answer;
 pub mod answer_text;

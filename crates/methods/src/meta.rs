@@ -1,4 +1,4 @@
-//! Scores against gold as a stage of plans.
+//! Agreement of scores with gold, as a method of plans.
 
 use parking_lot::Mutex;
 use probity_analysis::{MetaFindings, MetaInputs, MetaParams};
@@ -10,7 +10,7 @@ use crate::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Outc
 
 const NAME: &str = "meta";
 
-/// Scores held against gold.
+/// Compares scores with gold.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta;
 
@@ -53,8 +53,8 @@ are equal in ranks, correlations and accuracy."
 
 struct MetaConfiguration {
     params: MetaParams,
-    /// What a rehearsal has read. A run takes it: what comes through a pipe is gone, and what was hashed for the
-    /// manifest in between is what was read.
+    /// The inputs read in the dry run, for reuse in the run: a pipe can be read only once, and the manifest hashes must
+    /// match the data used.
     rehearsed: Mutex<Option<MetaInputs>>,
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let staging = Staging { stands_in: true, ..Staging::default() };
         let rehearsed = meta.run(&[], &mut Run::without_model(&mut output).with_staging(staging));
         assert!(matches!(rehearsed, Err(MethodError::Rehearsed)));
-        // As of a pipe, which gives its bytes once.
+        // Simulates a pipe, which yields its bytes once.
         fs::remove_file(folder.path().join("gold.csv")).expect("there");
         let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
         assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));

@@ -1,4 +1,4 @@
-//! What a method is, and how the registry holds methods of different parameters side by side.
+//! The method traits, and the object-safe form that the registry holds.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -17,35 +17,35 @@ use crate::flags::Flags;
 use crate::question::LayoutOptions;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
-/// A model that a method asks besides the one of its command.
+/// A model that a method uses besides the command's model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleModel {
-    /// What it does: `judge`, `encoder`. The option that names it is called so too, or ends in it.
+    /// Its role: `judge`, `encoder`. The option that names it has, or ends in, the role's name.
     pub role: &'static str,
-    /// As the user named it.
+    /// The name from the user.
     pub name: String,
-    /// What it must be able to do.
+    /// The kind of model required.
     pub kind: ModelKind,
 }
 
-/// What a model can be asked.
+/// The kinds of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
-    /// How probable labels and texts are, and how a text goes on; the method asks it itself.
+    /// Scores labels and texts, and generates; queried by the method.
     Language,
-    /// The same, for metrics.
+    /// Scores and generates; used by metrics.
     Seq2Seq,
-    /// Hidden states of whole texts, for metrics.
+    /// Computes hidden states of whole texts; used by metrics.
     Encoder,
 }
 
 impl RoleModel {
-    /// A model that the method asks itself.
+    /// A language model that the method queries.
     pub fn language(role: &'static str, name: &str) -> Self {
         Self { role, name: name.to_owned(), kind: ModelKind::Language }
     }
 
-    /// The models that metrics are made with, where they are named.
+    /// The models that metrics need, as far as they are named.
     pub fn of_metrics(encoder: Option<&str>, seq2seq: Option<&str>) -> Vec<Self> {
         let encoder = encoder.map(|name| Self { role: "encoder", name: name.to_owned(), kind: ModelKind::Encoder });
         let seq2seq = seq2seq.map(|name| Self { role: "seq2seq", name: name.to_owned(), kind: ModelKind::Seq2Seq });
@@ -56,7 +56,7 @@ impl RoleModel {
 /// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the
 /// registry.
 pub trait Method {
-    /// The options. Serialised, they are the arguments in force.
+    /// The options. Their serialised form is the arguments in force.
     type Params: Options + Send + Sync;
     /// The command's name.
     const NAME: &'static str;
@@ -65,25 +65,24 @@ pub trait Method {
     /// What is computed, from which paper, and what the numbers mean.
     const LONG_ABOUT: &'static str;
 
-    /// The prompts that ship with it, each of which the user can put a file in the place of.
+    /// The built-in prompts; a user's file can replace each.
     const PROMPTS: &'static [Builtin] = &[];
 
-    /// The models that the method asks besides the one of its command. [`Run::other_models`] holds those of
+    /// The models that the method uses besides the command's model. [`Run::other_models`] holds those of
     /// [`ModelKind::Language`] in this order, [`Run::metric_models`] the others.
     fn models(_: &Self::Params) -> Vec<RoleModel> {
         Vec::new()
     }
 
-    /// The stages that it may have, in the order in which it does them; none of a method whose questions are all known
-    /// beforehand.
+    /// The possible stages in order. Empty if all questions are known in advance.
     const STAGES: &'static [StageSpec] = &[];
 
-    /// Whether it does this one of its stages with these options.
+    /// Whether these options include the stage.
     fn has_stage(_: &Self::Params, _name: &str) -> bool {
         true
     }
 
-    /// What it works with. A method that reads no samples has [`Self::inputs`].
+    /// The inputs that it needs. A method without samples defines [`Self::inputs`].
     const NEEDS: Needs = Needs::MODEL_AND_SAMPLES;
 
     /// The files that it reads besides samples.
@@ -91,40 +90,40 @@ pub trait Method {
         Vec::new()
     }
 
-    /// Whether it shows a model the candidates of samples and gives each a score, which it declares in
-    /// [`MethodReport::scores`]. Such a method can be attacked, and what candidates say can be changed before it is shown.
+    /// Whether it shows candidates to a model and scores each one, as declared in [`MethodReport::scores`]. Such a
+    /// method can be attacked, and defences can change candidates before the model sees them.
     const JUDGES_CANDIDATES: bool = false;
 
-    /// Whether it asks again about prompts that begin as those before: then it pays to keep what they begin with.
+    /// Whether later prompts share prefixes with earlier ones, so that caching prefixes pays off.
     fn asks_in_rounds(_: &Self::Params) -> bool {
         false
     }
 
-    /// How its prompts are laid out, where that can be chosen.
+    /// The prompt layout, if it can be chosen.
     fn layout(_: &Self::Params) -> Option<&LayoutOptions> {
         None
     }
 
-    /// What it works with and a sample lacks.
+    /// The required inputs that a sample lacks.
     fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
         Vec::new()
     }
 
-    /// Judges `samples`. Options and templates are checked before the model is asked anything.
+    /// Judges `samples`. Options and templates are validated before the model is queried.
     fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError>;
 }
 
-/// What somebody works with, whatever its options are. It is known without them, since it says which options there are.
+/// Inputs that a method needs, independent of its options: they determine which options exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// The language model of its command, which it asks.
+    /// The language model of the command.
     pub model: bool,
     /// The samples of `--data`.
     pub samples: bool,
-    /// A file with samples and people's labels, which replaces `--data`. With it `--model` is optional: a run without a
-    /// model evaluates the labels.
+    /// A file with samples and human labels, which replaces `--data`. `--model` is then optional: a run without a model
+    /// evaluates the labels.
     pub labels: Option<LabelledFile>,
-    /// The switch with which no model is used.
+    /// The switch for a run without a model.
     pub without_model: Option<&'static str>,
 }
 
@@ -135,26 +134,25 @@ impl Needs {
     pub const NOTHING: Self = Self { model: false, samples: false, labels: None, without_model: None };
 }
 
-/// A file with samples and labels.
+/// A file with samples and human labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelledFile {
-    /// The field of the option that leads to it.
+    /// The option field with its path.
     pub option: &'static str,
-    /// The importer that makes samples of it.
+    /// The importer that turns it into samples.
     pub importer: &'static str,
 }
 
-/// A file that is read besides samples.
+/// An input file other than samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
-    /// The option that leads to it, without dashes.
+    /// The option with its path, without dashes.
     pub option: &'static str,
-    /// The file; the folder that it is to lie in, where that is not there yet.
+    /// The file, or the folder that must contain it if that is missing.
     pub path: PathBuf,
 }
 
-/// A method with its parameter type erased, or anything else that comes to a summary: metrics over samples, scores held
-/// against gold.
+/// Object-safe form of [`Method`], also implemented by metrics and `meta`.
 pub trait DynMethod: Sync {
     /// [`Method::NAME`].
     fn name(&self) -> &'static str;
@@ -179,9 +177,9 @@ pub trait DynMethod: Sync {
     fn needs(&self) -> Needs {
         Needs::MODEL_AND_SAMPLES
     }
-    /// All its options, those that every method has included.
+    /// All options, including those common to all methods.
     fn options(&self) -> Vec<OptionSpec>;
-    /// The method with these options.
+    /// Configures the method with these options.
     fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError>;
 }
 
@@ -193,7 +191,7 @@ pub trait Configured: Send + Sync {
     fn models(&self) -> Vec<RoleModel> {
         Vec::new()
     }
-    /// Those of [`Method::STAGES`] that it does.
+    /// The stages of [`Method::STAGES`] that these options include.
     fn stages(&self) -> Vec<StageSpec> {
         Vec::new()
     }
@@ -202,24 +200,24 @@ pub trait Configured: Send + Sync {
         false
     }
 
-    /// The files that it reads besides samples. They may be those of other runs, which then have to come first.
+    /// Input files other than samples. They may be outputs of other runs, which must then run first.
     fn inputs(&self) -> Vec<Input> {
         Vec::new()
     }
-    /// What it works with and a sample lacks.
+    /// The required inputs that a sample lacks.
     fn lacks(&self, _: &Sample) -> Vec<LineError> {
         Vec::new()
     }
-    /// Whether samples need a context or an instruction; otherwise their file may have no column for one.
+    /// Whether samples need a context or an instruction; otherwise the data file may lack both columns.
     fn needs_context(&self) -> bool {
         true
     }
-    /// Runs the method. One that names other models needs a run that has them. Where the run is a rehearsal, everything
-    /// is read and checked, and it ends by [`MethodError::Rehearsed`] before the work.
+    /// Runs the method. `run` must hold the models of [`Self::models`]. A dry run reads and validates everything, then
+    /// ends with [`MethodError::Rehearsed`] instead of the work.
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError>;
 }
 
-/// The options of a method and those that every method has.
+/// The options of a method, with those common to all methods.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, bound = "P: Options")]
 #[schemars(bound = "P: Options")]
@@ -232,7 +230,7 @@ struct AllOptions<P> {
 
 struct ErasedMethod<M>(PhantomData<fn() -> M>);
 
-/// The method as the registry holds it; so can one that is none of this crate's.
+/// The registry entry of a method, from this crate or another.
 pub const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
     const { &ErasedMethod::<M>(PhantomData) }
 }
@@ -312,13 +310,13 @@ impl<M: Method> Configured for WithOptions<M> {
         run.staging().check(M::NAME, &stages)?;
         let defences = M::layout(params).map_or(&[][..], |layout| &layout.defence);
         if let Some(of_texts) = defences.iter().find(|defence| defence.is_of_texts() && !M::JUDGES_CANDIDATES) {
-            let why = format!("it changes candidates before they are judged, and {} judges none", M::NAME);
-            return MethodError::refuse(format!("--defence {of_texts}"), why, "say sandwich or nonce:KEY here");
+            let why = format!("it changes candidates before they are judged, but {} judges no candidates", M::NAME);
+            return MethodError::refuse(format!("--defence {of_texts}"), why, "use sandwich or nonce:KEY");
         }
         let model = run.model_if_any().map(LanguageModel::description).filter(|model| !model.classes.is_empty());
         if let (Some(of_texts), Some(model)) = (defences.iter().find(|defence| defence.is_of_texts()), model) {
-            let why = format!("a language model is asked for it, and {} tells classes apart", model.name);
-            return MethodError::refuse(format!("--defence {of_texts}"), why, "leave it out");
+            let why = format!("it needs a language model; {} is a classifier or reward model", model.name);
+            return MethodError::refuse(format!("--defence {of_texts}"), why, "omit it");
         }
         let options = serde_json::to_value(&self.0).expect("options are plain values under string keys");
         let samples = &*self.1.renamed(samples, options["no_gold"] == true)?;

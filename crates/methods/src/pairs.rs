@@ -1,4 +1,4 @@
-//! Which candidates are compared (Liusie et al. 2024, §3.4).
+//! Selection of the pairs to compare (Liusie et al. 2024, §3.4).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,28 +10,27 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use sha2::{Digest, Sha256};
 
-/// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R
-/// counts comparisons.
+/// The comparisons of one context. A comparison is an *ordered* pair (first shown, second shown); R counts comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairSelection {
     /// All N(N−1).
     Full,
     /// R of all, drawn without replacement.
     Random(usize),
-    /// R unordered pairs, each in one order, drawn evenly: if (i, j) is there, (j, i) is not.
+    /// R unordered pairs, each in one random order: if (i, j) is chosen, (j, i) is not.
     NoRepeat(usize),
     /// R/2 unordered pairs, each in both orders. R is even.
     Symmetric(usize),
 }
 
 impl PairSelection {
-    /// The most comparisons that a context of `n` candidates has under this scheme.
+    /// The maximum number of comparisons for `n` candidates.
     pub fn max(self, n: usize) -> usize {
         let all = n * n.saturating_sub(1);
         if matches!(self, Self::NoRepeat(_)) { all / 2 } else { all }
     }
 
-    /// How many comparisons are asked for in each context; `None` for all.
+    /// The requested comparisons per context; `None` for all.
     pub fn count(self) -> Option<usize> {
         match self {
             Self::Full => None,
@@ -39,7 +38,7 @@ impl PairSelection {
         }
     }
 
-    /// The same scheme with another R. [`PairSelection::Full`] stays as it is.
+    /// The same scheme with another R; [`PairSelection::Full`] is unchanged.
     #[must_use]
     pub fn with_count(self, r: usize) -> Self {
         match self {
@@ -50,7 +49,7 @@ impl PairSelection {
         }
     }
 
-    /// The ordered pairs of positions among `n` candidates, sorted. R above [`PairSelection::max`] gives all there are.
+    /// The sorted ordered pairs of positions among `n` candidates. R above [`PairSelection::max`] selects all.
     pub fn select(self, n: usize, rng: &mut impl Rng) -> Vec<(usize, usize)> {
         let ordered = || (0..n).flat_map(|i| (0..n).filter(move |j| *j != i).map(move |j| (i, j))).collect::<Vec<_>>();
         let unordered = || (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).collect::<Vec<_>>();
@@ -65,8 +64,7 @@ impl PairSelection {
                 draw(unordered(), r / 2, rng).into_iter().flat_map(|(i, j)| [(i, j), (j, i)]).collect()
             }
         };
-        // Sorted, so that prompts that begin with the same text stand together and share it, and pairs can be looked
-        // up.
+        // Sorted, so that prompts with a shared prefix are adjacent, and pairs can be looked up.
         chosen.sort_unstable();
         chosen
     }
@@ -90,22 +88,22 @@ impl fmt::Display for PairSelection {
 
 written_as_text!(PairSelection);
 
-/// Why a text is no [`PairSelection`].
+/// A text that is not a [`PairSelection`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum PairsError {
-    /// It has no number, and is not `full`.
+    /// It has no number and is not `full`.
     #[error("expected {FORMS}")]
     Form,
-    /// What should be the number is none.
+    /// The number does not parse.
     #[error("`{0}` is not a number of comparisons")]
     Number(String),
     /// The number is 0.
     #[error("at least one comparison is needed")]
     None,
-    /// Symmetric comparisons, and the number is odd.
-    #[error("symmetric comparisons come in twos: {0} is odd, try symmetric:{next}", next = .0 + 1)]
+    /// Symmetric comparisons with an odd number.
+    #[error("symmetric comparisons need an even number: {0} is odd, try symmetric:{next}", next = .0 + 1)]
     Odd(usize),
-    /// There is no such scheme.
+    /// An unknown scheme.
     #[error("unknown scheme `{0}`, expected {FORMS}")]
     Scheme(String),
 }
@@ -132,7 +130,8 @@ impl FromStr for PairSelection {
     }
 }
 
-/// A generator for one purpose: the same seed and parts give the same numbers, whatever else is in the run.
+/// A random generator for one purpose. The same seed and parts give the same numbers, independent of the rest of the
+/// run.
 pub fn rng_for(seed: u64, parts: &[&str]) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(digest(seed, parts))
 }
@@ -147,7 +146,7 @@ fn digest(seed: u64, parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     for part in parts {
-        // Lengths keep two parts from being read as two others.
+        // Lengths keep different splits of the same text apart.
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }

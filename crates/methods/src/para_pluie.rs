@@ -1,4 +1,4 @@
-//! `ParaPLUIE` (Lemesle et al. 2025): is this a paraphrase, as a log-likelihood ratio of Yes against No.
+//! `ParaPLUIE` (Lemesle et al. 2025): paraphrase detection by the log-likelihood ratio of Yes and No.
 
 use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet, Outcome};
@@ -57,7 +57,7 @@ pub struct ParaPluieParams {
     pub no_gold: bool,
 }
 
-/// What a candidate is held against.
+/// The text that a candidate is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
@@ -133,15 +133,15 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
     }
 }
 
-/// log P(first) − log P(second); not a number where either is impossible.
+/// log P(first) − log P(second); an error if either is impossible.
 pub fn log_ratio(answer: &LabelAnswer) -> Result<f64, Outcome> {
     let score = answer.labels[0].logprob - answer.labels[1].logprob;
-    // −∞ of either answer would decide every mean that it is in.
+    // A score of ±∞ would dominate every mean.
     if score.is_finite() {
         return Ok(score);
     }
     let impossible = answer.labels.iter().find(|label| !label.logprob.is_finite()).map_or("", |label| &label.name);
-    Err(Outcome::NotFinite { why: format!("the answer `{impossible}` has no probability at all") })
+    Err(Outcome::NotFinite { why: format!("the answer `{impossible}` has probability 0") })
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
 
     use crate::testing::{run, sample, told};
 
-    /// Says Yes with probability 0.6 where the texts share the word `zebra`, else with 0.1; No has 0.3.
+    /// P(Yes) = 0.6 if the texts share the word `zebra`, else 0.1; P(No) = 0.3.
     fn judge() -> ScriptedModel {
         ScriptedModel::from_probabilities(|request| {
             let text = request.prompt.text();
@@ -179,7 +179,7 @@ mod tests {
             let figures = &summary.values["scores"][0]["figures"];
             assert!(figures["share_above_zero"] == 0.5 && figures["mean"].as_f64().expect("some") < 0.0);
             assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
-            // A method without attributes is held against the gold that was asked for, also in what labels promise.
+            // A method without attributes is compared with the requested gold, also for the reliability of labels.
             assert_eq!(summary.values["trust"].as_array().map(Vec::len), Some(1));
         }
     }

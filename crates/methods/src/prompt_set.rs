@@ -1,4 +1,4 @@
-//! The prompts of a method that has many, made ready for a model.
+//! The prompts of a method with many templates, prepared for a model.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::builtin::Builtin;
 use crate::template::{PromptLayout, Rendered, Template};
 use crate::{MethodError, Signature};
 
-/// What is filled into a prompt: the slots and their texts.
+/// Slot names with their texts.
 pub type Slots<'a> = Vec<(&'static str, &'a str)>;
 
-/// A prompt with how it is laid out.
+/// A template with its layout.
 pub struct ReadyPrompt {
     template: Template,
     layout: PromptLayout,
 }
 
 impl ReadyPrompt {
-    /// A template that is laid out so.
+    /// A prompt from a template and its layout.
     pub fn new(template: Template, layout: PromptLayout) -> Self {
         Self { template, layout }
     }
@@ -28,7 +28,7 @@ impl ReadyPrompt {
         self.template.name()
     }
 
-    /// The prompt with these texts and lists; an error where it cannot be made.
+    /// Renders the prompt with these texts and lists.
     pub fn render(
         &self,
         sample: &str,
@@ -38,7 +38,7 @@ impl ReadyPrompt {
         Ok(self.template.render_with(sample, slots, lists)?)
     }
 
-    /// A rendered prompt, laid out for the model.
+    /// Applies the layout to a rendered prompt.
     pub fn lay_out(&self, rendered: Rendered) -> Prompt {
         rendered.prompt(&self.layout)
     }
@@ -48,7 +48,7 @@ impl ReadyPrompt {
         &self.template
     }
 
-    /// What texts written by it depend on.
+    /// Adds the template and layout to a signature.
     pub fn sign(&self, signature: Signature) -> Signature {
         signature.with_layout(&self.layout).with_templates([&self.template])
     }
@@ -57,12 +57,13 @@ impl ReadyPrompt {
 /// All prompts of a method, by name.
 pub struct PromptSet {
     prompts: BTreeMap<&'static str, ReadyPrompt>,
-    /// Own files for prompts that others load.
+    /// The user's files for prompts that are loaded elsewhere.
     files: BTreeMap<&'static str, String>,
 }
 
 impl PromptSet {
-    /// Loads them, own files (`NAME=FILE`) in the place of built-in ones, each laid out and with settings by its name.
+    /// Loads the prompts with the user's files (`NAME=FILE`) replacing built-in ones. Layout and settings are looked up
+    /// by name.
     pub fn load(
         builtins: &[Builtin],
         own: &[String],
@@ -72,7 +73,8 @@ impl PromptSet {
         Self::load_beside(builtins, &[], own, layout, settings)
     }
 
-    /// The same where `others` are prompts too that an own file may replace, and that others load.
+    /// Like [`load`](Self::load), with `others` as further prompts that files may replace but that are loaded
+    /// elsewhere.
     pub fn load_beside(
         builtins: &[Builtin],
         others: &[&'static str],
@@ -94,29 +96,29 @@ impl PromptSet {
         Ok(Self { prompts, files })
     }
 
-    /// The own file of a prompt that others load.
+    /// The user's file for a prompt that is loaded elsewhere.
     pub fn file(&self, name: &str) -> Option<&str> {
         self.files.get(name).map(String::as_str)
     }
 
-    /// The prompt of that name.
+    /// The prompt with this name.
     pub fn get(&self, name: &str) -> &ReadyPrompt {
         &self.prompts[name]
     }
 }
 
-/// The files that are given in the place of built-in prompts.
+/// The files that replace built-in prompts.
 fn own_prompts<'o>(names: &[&'static str], own: &'o [String]) -> Result<BTreeMap<&'static str, &'o str>, MethodError> {
     let mut files = BTreeMap::new();
     for given in own {
         let named = given.split_once('=').filter(|(_, file)| !file.is_empty());
         let known = named.and_then(|(name, _)| names.iter().find(|known| **known == name));
         let (Some((_, file)), Some(known)) = (named, known) else {
-            let hint = format!("write NAME=FILE, NAME being one of {}", names.join(", "));
-            return MethodError::refuse(format!("--prompt {given}"), "it names no prompt and file", hint);
+            let hint = format!("expected NAME=FILE with NAME one of {}", names.join(", "));
+            return MethodError::refuse(format!("--prompt {given}"), "not a known NAME=FILE", hint);
         };
         if files.insert(*known, file).is_some() {
-            return MethodError::refuse(format!("--prompt {given}"), "this prompt is given twice", "give one file");
+            return MethodError::refuse(format!("--prompt {given}"), "repeated prompt", "pass one file per prompt");
         }
     }
     Ok(files)

@@ -1,4 +1,4 @@
-//! Stages that query one model: the questions as data, and how their answers are read.
+//! Stages that query one model: questions as data, and how their answers are read.
 
 use std::borrow::Cow;
 
@@ -18,19 +18,19 @@ use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 pub struct Query<'a> {
     /// The request's id.
     pub id: String,
-    /// The sample's id, which errors in templates name.
+    /// The sample's id, for errors in templates.
     pub sample: Cow<'a, str>,
     /// The fields that identify its rows.
     pub identity: Value,
     /// The prompt.
     pub prompt: &'a ReadyPrompt,
-    /// The texts that fill its slots.
+    /// The texts for its slots.
     pub slots: Slots<'a>,
-    /// The lists that fill its slots.
+    /// The lists for its slots.
     pub lists: Vec<(&'static str, Vec<Cow<'a, str>>)>,
-    /// The beginning of the answer, which the prompt ends with.
+    /// The beginning of the answer, appended to the prompt.
     pub begun: String,
-    /// Whether there is anything to ask about.
+    /// Whether the question is sent to the model.
     pub is_asked: bool,
 }
 
@@ -47,14 +47,14 @@ impl<'a> Query<'a> {
         Self { id, sample: sample.into(), identity, prompt, slots, lists, begun, is_asked: true }
     }
 
-    /// The same question, which is not put to the model where a slot is empty.
+    /// Skips the model if any slot is empty.
     #[must_use]
     pub fn unless_empty(self) -> Self {
         let is_asked = self.slots.iter().all(|(_, text)| !text.trim().is_empty());
         Self { is_asked, ..self }
     }
 
-    /// The same with the lines of a list.
+    /// Adds the lines of a list.
     #[must_use]
     pub fn with_list(self, name: &'static str, lines: Vec<Cow<'a, str>>) -> Self {
         Self { lists: vec![(name, lines)], ..self }
@@ -72,7 +72,7 @@ impl<'a> Query<'a> {
         self.with_lists(|lists| self.prompt.render(&self.sample, &self.slots, lists))
     }
 
-    /// The prompt, and the text that ends its answer if the template marks one.
+    /// The prompt, and the stop text if the template marks the end of the answer.
     fn prompt(&self) -> (Prompt, Option<String>) {
         let rendered = self.render().expect("it could be rendered before");
         let (stop, prompt) = (rendered.stop(), self.prompt.lay_out(rendered));
@@ -80,7 +80,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The prompt with the beginning of its answer.
+/// Appends the beginning of the answer to a prompt.
 fn begin_answer(prompt: Prompt, begun: &str) -> Prompt {
     let joined = |before: &str| if before.is_empty() { begun.to_owned() } else { format!("{before} {begun}") };
     match prompt {
@@ -90,36 +90,36 @@ fn begin_answer(prompt: Prompt, begun: &str) -> Prompt {
     }
 }
 
-/// How the answers of a stage are read, written as rows, and read from given rows.
+/// How the answers of a stage are read, written as rows, and read back from rows.
 pub trait Readout: Sync {
-    /// What an answer comes to.
+    /// The parsed answer.
     type Answer: Send;
     /// Whether each answer is one row.
     const ONE_ROW: bool = true;
     /// See [`MethodStage::MADE_ANEW`].
     const MADE_ANEW: &'static [&'static str] = &[];
 
-    /// The labels whose probabilities are the answer; `None` where the model writes a text.
+    /// The labels whose probabilities are the answer; `None` if the model generates text.
     fn labels(&self, _number: usize) -> Option<LabelSet> {
         None
     }
 
-    /// Completes the request for a text: its limit of tokens and what constrains it.
+    /// Completes a generation request: token limit and constraint.
     fn request(&self, _number: usize, request: GenerateRequest) -> GenerateRequest {
         request
     }
 
-    /// Reads label probabilities; a stage with labels has it.
+    /// Reads label probabilities; required for stages with labels.
     fn read_labels(&self, _number: usize, _result: &ScoreResult) -> Self::Answer {
         unreachable!("the stage has no labels")
     }
 
-    /// Reads a text; a stage whose model writes has it.
+    /// Reads generated text; required for stages that generate.
     fn read_text(&self, _number: usize, _result: &GenerateResult) -> Self::Answer {
         unreachable!("the stage has labels")
     }
 
-    /// The answer to a question that is not asked; `None` in a rehearsal where it is not known.
+    /// The answer to a question that is not sent; `None` in a dry run if it is unknown.
     fn unasked(&self, _number: usize, _is_rehearsal: bool) -> Result<Option<Self::Answer>, MethodError> {
         unreachable!("each question is asked")
     }
@@ -130,8 +130,7 @@ pub trait Readout: Sync {
     /// Reads an answer from its rows.
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Answer, RowError>;
 
-    /// See [`MethodStage::stand_in`]. By default it is read from equally probable labels, or from a text of as many
-    /// tokens as the model may write.
+    /// See [`MethodStage::stand_in`]. The default reads equally probable labels, or a text of the maximum length.
     fn stand_in(&self, number: usize) -> Self::Answer {
         if let Some(labels) = self.labels(number) {
             return self.read_labels(number, &even_labels(&labels));
@@ -141,7 +140,7 @@ pub trait Readout: Sync {
     }
 }
 
-/// An answer in which all labels are equally probable.
+/// An answer with equally probable labels.
 fn even_labels(labels: &LabelSet) -> ScoreResult {
     let logprob = -libm::log(labels.labels().len() as f64);
     let logprobs = labels.labels().iter().map(|label| (label.name.clone(), logprob));
@@ -149,7 +148,7 @@ fn even_labels(labels: &LabelSet) -> ScoreResult {
     ScoreResult { outcome: Outcome::Scored, prompt_tokens: 0, answer }
 }
 
-/// A stage of questions to one model: one part for each.
+/// A stage of queries to one model: one part for each.
 pub struct QueryStage<'a, R> {
     /// The name of the stage and of its table.
     pub name: &'static str,
@@ -169,7 +168,7 @@ pub struct QueryStage<'a, R> {
 
 impl<R: Readout> QueryStage<'_, R> {
     fn ask(&self, asked: &[usize], run: &mut Run<'_>, keep: &mut KeepPart<'_, R::Answer>) -> Result<(), MethodError> {
-        // Prompts are made when the model takes them; that all of them can be made is found out first.
+        // Prompts are rendered when the model takes them; this checks first that all of them render.
         for number in asked {
             run.quotes(self.queries[*number].render()?.quoted);
         }
@@ -249,41 +248,41 @@ impl<R: Readout> MethodStage for QueryStage<'_, R> {
     }
 
     fn stand_in(&self, number: usize) -> R::Answer {
-        // What is not asked is known beforehand.
+        // The answers of skipped questions are known in advance.
         let known =
             if self.queries[number].is_asked { None } else { self.readout.unasked(number, true).ok().flatten() };
         known.unwrap_or_else(|| self.readout.stand_in(number))
     }
 }
 
-/// How a choice is read from a text.
+/// How a choice is read from generated text.
 pub struct ChoiceText {
-    /// The limit of tokens.
+    /// The token limit.
     pub tokens: usize,
-    /// What the text must match.
+    /// The constraint on the text.
     pub constraint: Option<Constraint>,
-    /// Text behind which label probabilities are read.
+    /// The marker after which label probabilities are read.
     pub marker: Option<String>,
-    /// Reads the choice.
+    /// Parses the choice.
     pub read: fn(&GenerateResult) -> Answer<usize>,
 }
 
-/// A choice among options: the likeliest label, or what a text says.
+/// A choice among options: the likeliest label, or one parsed from text.
 pub struct ChoiceReadout {
     /// The options.
     pub labels: LabelSet,
-    /// How rows hold the choice.
+    /// How rows store the choice.
     pub fields: ChoiceFields,
-    /// `None`: the model is queried for labels alone.
+    /// `None`: only label probabilities are requested.
     pub text: Option<ChoiceText>,
-    /// The answer to a question with nothing to ask about.
+    /// The answer to a question with nothing to judge.
     pub unasked: Answer<usize>,
     /// The option taken in a dry run.
     pub stand_in: usize,
 }
 
 impl ChoiceReadout {
-    /// Labels alone, none of which is chosen where nothing is asked.
+    /// Labels alone; a skipped question chooses none.
     pub fn new(labels: LabelSet, fields: ChoiceFields) -> Self {
         Self { labels, fields, text: None, unasked: Answer::none(Outcome::Empty), stand_in: 0 }
     }
@@ -328,9 +327,9 @@ impl Readout for ChoiceReadout {
     }
 }
 
-/// A text as the model writes it.
+/// Free text written by the model.
 pub struct WrittenReadout {
-    /// The limit of tokens.
+    /// The token limit.
     pub tokens: usize,
     /// Texts at which the model stops.
     pub stop: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the methods' prompts have in common: their layout and the words of an attribute.
+//! Shared parts of the methods' prompts: layout and attribute words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::builtin::DataSlot;
 use crate::defence::Defence;
 use crate::template::PromptLayout;
 
-/// How prompts are put to the model.
+/// How prompts are presented to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptFormat {
@@ -29,7 +29,7 @@ pub enum PromptFormat {
     Text,
 }
 
-/// What is judged: options of every method that judges candidates by an attribute.
+/// Shared options of all methods that judge candidates by an attribute.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SubjectOptions {
@@ -55,27 +55,27 @@ pub struct SubjectOptions {
 }
 
 impl SubjectOptions {
-    /// The word forms of each attribute; an adjective is given for one attribute only.
+    /// The word forms of each attribute; an adjective needs a single attribute.
     pub fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
         if let Some(several) = attributes.iter().find(|attribute| attribute.contains(',')) {
-            let why = "it reads like several, and would be asked about as one";
-            return MethodError::refuse(format!("--attribute {several}"), why, "give each an --attribute of its own");
+            let why = "it looks like several attributes";
+            return MethodError::refuse(format!("--attribute {several}"), why, "pass each with a separate --attribute");
         }
         let plain: Vec<String> = attributes.iter().map(|attribute| attributes::plain(attribute)).collect();
         if let Some(twice) = given_twice(&plain) {
-            return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
+            return MethodError::refuse(format!("--attribute {twice}"), "repeated", "name each attribute once");
         }
         if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
-            let why = "an adjective stands for one attribute, and there are several";
-            let hint = "run each attribute by itself, or leave --adjective out";
+            let why = "applies to one attribute only";
+            let hint = "judge each attribute in a separate run, or omit --adjective";
             return MethodError::refuse(format!("--adjective {adjective}"), why, hint);
         }
         Ok(attributes.iter().map(|attribute| words(attribute, self.adjective.as_deref())).collect())
     }
 }
 
-/// How prompts and answers are laid out: options of every method that asks.
+/// Layout of prompts and answers: shared options of all methods with prompts.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LayoutOptions {
@@ -99,25 +99,24 @@ pub struct LayoutOptions {
 }
 
 impl LayoutOptions {
-    /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned
-    /// models answer a turn directly, and a word put before the answer costs label mass (0.83 against 0.998 for
-    /// Qwen2.5-Coder-1.5B, in ten comparisons).
+    /// The layout for `model`; `default_prefix` begins an answer in plain text. Chats have no default prefix:
+    /// instruction-tuned models answer a turn directly, and a forced prefix lowers label mass (0.83 instead of 0.998
+    /// for Qwen2.5-Coder-1.5B in ten comparisons).
     pub fn layout(&self, model: &ModelDescription, default_prefix: &'static str) -> Result<PromptLayout, MethodError> {
         let chat = match self.format {
             PromptFormat::Auto => model.has_chat_template,
             PromptFormat::Text => false,
             PromptFormat::Chat if model.has_chat_template => true,
             PromptFormat::Chat => {
-                let why = format!("the model `{}` has no chat template that can be used", model.name);
-                let hint = "probity model inspect says whether there is one and what is wrong with it; leave --format \
-                            out, or say --format text";
+                let why = format!("the model `{}` has no usable chat template", model.name);
+                let hint = "inspect the template with `probity model inspect`, omit --format, or use --format text";
                 return MethodError::refuse("--format chat", why, hint);
             }
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
         let defences = self.defence.clone();
         if let Some(twice) = given_twice(&defences.iter().map(Defence::name).collect::<Vec<_>>()) {
-            return MethodError::refuse(format!("--defence {twice}"), "given twice", "name each defence once");
+            return MethodError::refuse(format!("--defence {twice}"), "repeated", "name each defence once");
         }
         Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix, defences })
     }
@@ -141,7 +140,7 @@ pub fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'static st
     BTreeMap::from([("attribute", attribute), ("adjective", adjective), ("comparative", comparative), ("noun", noun)])
 }
 
-/// Labels, each with and without a capital and a space before it.
+/// Labels in lower case and capitalised, each with and without a leading space.
 pub fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
     let label = |name: &&str| {
         let forms = [(*name).to_owned(), capitalised(name)];
@@ -151,60 +150,60 @@ pub fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
     Ok(LabelSet::new(names.iter().map(label).collect())?)
 }
 
-/// What stands there a second time.
+/// The first duplicate.
 pub fn given_twice<T: Ord>(all: &[T]) -> Option<&T> {
     let mut known = BTreeSet::new();
     all.iter().find(|one| !known.insert(*one))
 }
 
-/// A word with a capital first letter.
+/// The word with its first letter capitalised.
 pub fn capitalised(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The text of an option, or of the file where it is `@FILE`; an empty one is refused.
+/// The text of an option, or of the file if it is `@FILE`. Empty texts are refused.
 pub fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
-        Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE, or the text itself"),
+        Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE or a text"),
         Some(path) => read_text(path.as_ref())
             .map(|text| text.trim().to_owned())
             .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,
     };
     if text.trim().is_empty() {
-        return MethodError::refuse(option, "the text is empty", "leave it out for the built-in text");
+        return MethodError::refuse(option, "the text is empty", "omit it for the built-in text");
     }
-    // Written by no editor as part of a text: a file of another encoding, or one that is no text.
+    // Editors do not write these control characters: the file has another encoding or is not text.
     if let Some(control) = text.replace("\r\n", "\n").chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-        let why = format!("`{value}` holds the control character {}", control.escape_unicode());
-        return MethodError::refuse(option, why, "a text in UTF-8 is wanted, with lines that end in LF or CRLF");
+        let why = format!("`{value}` contains the control character {}", control.escape_unicode());
+        return MethodError::refuse(option, why, "pass UTF-8 text with LF or CRLF line ends");
     }
     Ok(text)
 }
 
-/// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text
-/// for several attributes.
+/// The definition of an attribute, from the user or built in. An error if neither exists, or if one text is meant for
+/// several attributes.
 pub fn criteria(given: Option<&str>, words: &AttributeWords, attributes: usize) -> Result<String, MethodError> {
     match (given, attributes::lookup(&words.attribute)) {
         (Some(_), _) if attributes > 1 => {
-            let why = "one text cannot define several attributes";
-            MethodError::refuse("--criteria", why, "judge each attribute in a run of its own")
+            let why = "applies to one attribute only";
+            MethodError::refuse("--criteria", why, "judge each attribute in a separate run")
         }
         (Some(criteria), _) => text_or_file("--criteria", criteria),
         (None, Some(known)) => Ok(known.definition.to_owned()),
         (None, None) => {
             let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
             let near = probity_lm::did_you_mean(attributes::near_known_attribute(&words.attribute));
-            let why = format!("no definition of `{}` is built in{near}", words.attribute);
-            MethodError::refuse("--attribute", why, format!("say what it means with --criteria, or use one of {known}"))
+            let why = format!("no built-in definition of `{}`{near}", words.attribute);
+            MethodError::refuse("--attribute", why, format!("define it with --criteria, or use one of {known}"))
         }
     }
 }
 
-/// Twelve digits of a hash over texts that are part of prompts but not of their templates.
+/// Twelve hex digits of a hash over texts that are part of prompts but not of their templates.
 pub fn short_hash<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
-    // A hash of hashes: joined as they are, two texts could be parted elsewhere and look the same.
+    // Hashing hashes keeps different splits of the same text apart.
     let digests = texts.into_iter().fold(Sha256::new(), |all, text| all.chain_update(Sha256::digest(text.as_bytes())));
     format!("{:x}", digests.finalize())[..12].to_owned()
 }

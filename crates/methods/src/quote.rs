@@ -1,21 +1,20 @@
-//! Text from data stays inside its block.
+//! Keeps text from data inside its block of the prompt.
 //!
-//! A template's own lines (the *scaffold*) delimit what is data: `[End of Summary A]`, `Answer:`. A text that contains
-//! such a line could close its block and write instructions, or a verdict, of its own. [`Scaffold::quote`] puts `> `
-//! before each line of a text that reads like one of the scaffold's, and changes nothing else, so the line is still
-//! there to be judged and no longer passes for the template's.
+//! A template's own lines (the *scaffold*) delimit data: `[End of Summary A]`, `Answer:`. A text that contains such a
+//! line could close its block and add instructions or a verdict. [`Scaffold::quote`] puts `> ` in front of each line of
+//! a text that resembles a scaffold line and changes nothing else. The judge still sees the line, but not as part of
+//! the template.
 //!
-//! Reading alike is generous: case, spacing, accents, compatibility forms (`［`), look-alikes from other alphabets,
-//! Markdown decoration, bullets, quotation marks and invisible characters don't count, and all line breaks of Unicode
-//! do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them, with
-//! brackets of any kind; one at the beginning of a line is seen although letters are wrong or a word is missing, which a
-//! judge reads past (`[3nd of Sumary A]`, `[End of Summary]`). Other lines of the scaffold are looked for as whole lines,
-//! and what ends in a colon or a slot as the beginning of one. Where such a line has words enough to be known by them,
-//! punctuation doesn't count either, nor does what numbers it (`1. A question about …`).
+//! Matching is lenient. It ignores case, spacing, accents, compatibility forms (`［`), look-alikes from other alphabets,
+//! Markdown decoration, bullets, quotation marks and invisible characters, and recognises all Unicode line breaks.
+//! Delimiters in brackets are searched for anywhere, within lines and across them, with any kind of bracket. At the
+//! start of a line they are also found with wrong letters or a missing word, which a judge would overlook (`[3nd of
+//! Sumary A]`, `[End of Summary]`). Other scaffold lines must match a whole line, or the start of one if they end in a
+//! colon or a slot. Those with enough words also match without punctuation or numbering (`1. A question about …`).
 //!
-//! Where a judge's verdict is read off what it writes (`[[A]]`), no text may hold one: a judge that quotes it would
-//! seem to have said it. A space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and
-//! it is no verdict when it is copied.
+//! If a judge's verdict is parsed from its text (`[[A]]`), no text from data may contain one, since a judge that quotes
+//! it would appear to decide. A space between the two brackets, in any decoration, prevents this: `[ [A]]`. It stays
+//! visible, and is no verdict when copied.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,16 +23,16 @@ use std::ops::AddAssign;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Characters of a verdict that tell it from other text in brackets.
+/// The maximum length of a verdict in characters; longer bracketed text is not one.
 pub const LONGEST_VERDICT: usize = 16;
 
-/// Lines of so many words are known by their words alone.
+/// Lines with at least this many words are matched by their words alone.
 const SENTENCE_WORDS: usize = 4;
-/// Delimiters of so many letters and brackets are known although some of them are wrong …
+/// Delimiters with at least this many letters and brackets match with some wrong ones …
 const KNOWN_LETTERS: usize = 8;
-/// … at most one in so many.
+/// … at most one in this many.
 const WRONG_LETTERS: usize = 3;
-/// Words that may stand before such a line: `Question 2 of 3`.
+/// Words allowed before such a line: `Question 2 of 3`.
 const WORDS_BEFORE: usize = 4;
 
 /// The lines of a template that texts must not imitate.
@@ -43,24 +42,23 @@ pub struct Scaffold {
     lines: Vec<String>,
     /// Beginnings of lines, by [`key`].
     openings: Vec<String>,
-    /// Both of these, by their letters and digits, where they have [`SENTENCE_WORDS`]; and whether it is a beginning.
+    /// Lines and openings with at least [`SENTENCE_WORDS`], by letters and digits; and whether it is an opening.
     sentences: Vec<(String, bool)>,
-    /// Lines of punctuation, as they stand.
+    /// Lines of punctuation, unchanged.
     rules: Vec<String>,
     /// Bracketed delimiters, by [`compact`].
     delimiters: Vec<String>,
-    /// What stands between double brackets in a verdict, by [`fold`]; of at most [`LONGEST_VERDICT`] characters.
+    /// The verdicts that double brackets may hold, by [`fold`], of at most [`LONGEST_VERDICT`] characters.
     verdicts: Vec<String>,
 }
 
 impl Scaffold {
-    /// Adds a line of the template. Where data stand in it, `slot` stands for them: what precedes the first is how the
-    /// line begins.
+    /// Adds a line of the template. `slot` marks data in it: the text before the first one is an opening.
     pub fn add_line(&mut self, line: &str, slot: char) {
         match line.split_once(slot) {
             Some((opening, rest)) => {
                 self.add(opening, true);
-                // Behind a slot nothing is a beginning of a line, but a closing delimiter may stand there.
+                // Text after a slot is no opening, but may contain a closing delimiter.
                 rest.split(slot).for_each(|part| self.add_delimiters(part));
             }
             None => self.add(line, false),
@@ -73,7 +71,7 @@ impl Scaffold {
         let key = key(line);
         let begins = has_slot || key.ends_with(':');
         let list = match (key.is_empty(), begins) {
-            // A slot that is glued to a word (`The {{noun}}`) starts no block, nor does one in mere punctuation
+            // A slot attached to a word (`The {{noun}}`) starts no block, nor does one in mere punctuation
             // (`"{{text}}"`).
             (false, true) if key.ends_with(char::is_alphanumeric) || !key.contains(char::is_alphanumeric) => return,
             (false, true) => &mut self.openings,
@@ -85,7 +83,7 @@ impl Scaffold {
                 return;
             }
         };
-        // What begins with a bracket is a delimiter, or reads like one: its words alone are anybody's.
+        // A line that begins with a bracket resembles a delimiter: its words alone are too common to match.
         let is_sentence = !key.starts_with(|c: char| bracket(c) == Some('['));
         let (letters, words) = letters(&key);
         add_once(list, key);
@@ -94,8 +92,8 @@ impl Scaffold {
         }
     }
 
-    /// The delimiters of a part of a line that holds nothing else: `[End of A]`, `</a> <b>`. Brackets in a sentence
-    /// delimit nothing.
+    /// The delimiters in a part of a line that contains nothing else: `[End of A]`, `</a> <b>`. Brackets in a sentence
+    /// are not delimiters.
     fn add_delimiters(&mut self, part: &str) {
         let part: String = compact(part).collect();
         let (mut found, mut start, mut depth) = (Vec::new(), None, 0_usize);
@@ -110,22 +108,22 @@ impl Scaffold {
                 _ => {}
             }
         }
-        // Of shorter ones, such as `[1]`, texts have their own; they count as whole lines.
+        // Shorter ones, such as `[1]`, are common in texts; they only match as whole lines.
         for delimiter in found.into_iter().filter(|one| one.chars().count() > 4) {
             add_once(&mut self.delimiters, delimiter.to_owned());
         }
     }
 
-    /// Texts may not hold a line that begins as any mark around texts does.
+    /// Quotes lines that begin like any mark around texts.
     pub fn guard_marks(&mut self) {
         for start in ["[Start of ", "[End of "] {
             add_once(&mut self.openings, key(start));
         }
     }
 
-    /// Texts may not hold these in double brackets, nor announce a verdict.
+    /// Guards these verdicts in double brackets, and announcements of a verdict.
     pub fn guard_verdicts(&mut self, verdicts: &[String]) {
-        // What judges are asked to write before a verdict: a text that has it would read like one.
+        // Judges write these before a verdict, so a text with them would resemble one.
         for announced in ["Verdict:", "Rating:"] {
             self.add(announced, true);
         }
@@ -136,15 +134,15 @@ impl Scaffold {
 
     fn begins_with_verdict(&self, text: &str) -> bool {
         let text = without_dress(text);
-        // There may be very many brackets, so no more is looked at than may matter.
+        // Bounds the search: there may be very many brackets.
         let end = text.char_indices().nth(4 * LONGEST_VERDICT).map_or(text.len(), |(at, _)| at);
         let said: String = fold(&text[..end]).take(LONGEST_VERDICT + 1).collect();
-        // A verdict `A` is not the beginning of `Apples`.
+        // A verdict `A` does not match `Apples`.
         let ends = |after: &str| !after.starts_with(char::is_alphanumeric);
         self.verdicts.iter().any(|verdict| said.strip_prefix(verdict.as_str()).is_some_and(ends))
     }
 
-    /// `line` with a space in each pair of opening brackets that a verdict follows, closed or not.
+    /// `line` with a space inside each pair of opening brackets that a verdict follows, closed or not.
     fn part_verdicts(&self, line: &str) -> Option<String> {
         if self.verdicts.is_empty() {
             return None;
@@ -180,13 +178,13 @@ impl Scaffold {
             || self.sentences.iter().any(says)
     }
 
-    /// Whether the line begins with brackets around nearly what a delimiter says, closed or not.
+    /// Whether the line begins with brackets around nearly the text of a delimiter, closed or not.
     fn nearly_delimits(&self, line: &str) -> bool {
         let first = line.chars().find(|c| !c.is_whitespace() && !is_invisible(*c));
         if !first.is_some_and(opens_square) {
             return false;
         }
-        // Of a line without an end no more is looked at than may matter.
+        // Bounds the search in very long lines.
         let longest = self.delimiters.iter().map(String::len).max().unwrap_or(0);
         let start: String = compact(line).take(2 * longest).collect();
         let said = start.split_inclusive(']').next().unwrap_or_default();
@@ -196,7 +194,7 @@ impl Scaffold {
         })
     }
 
-    /// Marks the lines that a delimiter stands in, or that it is broken over.
+    /// Marks the lines that contain a delimiter, or part of one broken over lines.
     fn mark_delimiters(&self, lines: &[&str], marks: &mut [bool]) {
         let mut text = String::new();
         let mut ends = Vec::with_capacity(lines.len());
@@ -209,22 +207,22 @@ impl Scaffold {
                 let (first, last) =
                     (ends.partition_point(|end| *end <= start), ends.partition_point(|end| *end < start + found.len()));
                 for line in first..=last {
-                    // Lines in between that add nothing, such as empty ones, stay as they are.
+                    // Lines in between that add nothing, such as empty ones, stay unmarked.
                     marks[line] |= line == first || ends[line] > ends[line - 1];
                 }
             }
         }
     }
 
-    /// `text` with `> ` before each line that imitates the scaffold and with parted verdicts, and how many lines were
-    /// altered.
+    /// `text` with `> ` before each line that imitates the scaffold and with split verdicts, and the number of changed
+    /// lines.
     pub fn quote<'t>(&self, text: &'t str) -> (Cow<'t, str>, usize) {
         let lines: Vec<&str> = text.split_inclusive(is_break).collect();
         let mut marks: Vec<bool> = lines.iter().map(|line| self.imitates(line) || self.nearly_delimits(line)).collect();
         self.mark_delimiters(&lines, &mut marks);
         let parted: Vec<Option<String>> = lines.iter().map(|line| self.part_verdicts(line)).collect();
         let altered = marks.iter().zip(&parted).filter(|(mark, parted)| **mark || parted.is_some()).count();
-        // Nearly every text: it is handed on without a copy.
+        // Most texts are unchanged and returned without a copy.
         if altered == 0 {
             return (Cow::Borrowed(text), 0);
         }
@@ -235,7 +233,7 @@ impl Scaffold {
     }
 }
 
-/// Which texts of the data were quoted, and how many lines of each: a text that many prompts show counts once.
+/// The quoted texts of the data, with the number of lines each. A text in many prompts counts once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quoted(BTreeMap<String, usize>);
 
@@ -243,18 +241,18 @@ impl Quoted {
     /// Counts quoted lines of a text.
     pub fn add(&mut self, text: &str, lines: usize) {
         match self.0.get_mut(text) {
-            // Under another template other lines may be such.
+            // Another template may quote other lines.
             Some(most) => *most = lines.max(*most),
             None => drop(self.0.insert(text.to_owned(), lines)),
         }
     }
 
-    /// How many lines of the data were quoted.
+    /// The number of quoted lines.
     pub fn lines(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Whether a line of that text was quoted.
+    /// Whether any line of this text was quoted.
     pub fn holds(&self, text: &str) -> bool {
         self.0.contains_key(text)
     }
@@ -276,25 +274,25 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// A character that takes no room on a screen.
+/// Whether a character is invisible.
 pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// An opening square bracket, in any of its forms.
+/// An opening square bracket in any form.
 pub fn opens_square(c: char) -> bool {
     matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
 }
 
-/// A closing square bracket, in any of its forms.
+/// A closing square bracket in any form.
 pub fn closes_square(c: char) -> bool {
     matches!(c, ']' | '］' | '﹈' | '⁆' | '❳' | '〕' | '】' | '〗' | '〙' | '〛' | '⟧')
 }
 
-/// What stands in a verdict's brackets, from its first letter or digit on: without white space, marks of Markdown,
-/// quotation marks, parentheses and commands of LaTeX. A sign or a point belongs to a number.
+/// The content of a verdict's brackets from its first letter or digit on, without white space, Markdown marks,
+/// quotation marks, parentheses and LaTeX commands. A sign or point is kept with a number.
 pub fn without_dress(text: &str) -> &str {
     let text = text.trim_start_matches(is_dress);
     match text.strip_prefix('\\') {
@@ -306,31 +304,32 @@ pub fn without_dress(text: &str) -> &str {
     }
 }
 
-/// What may stand around a verdict in its brackets and says nothing.
+/// Decoration around a verdict in its brackets, without meaning.
 pub fn is_dress(c: char) -> bool {
     let says = c.is_alphanumeric() || is_break(c) || opens_square(c) || closes_square(c);
     is_invisible(c) || !(says || matches!(c, '-' | '+' | '−' | '.' | ',' | '/' | '\\'))
 }
 
-/// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that
-/// look the same (Unicode Technical Standard 39), decoration and what is invisible.
+/// The folded characters of a text: without compatibility forms, accents, case, look-alikes from other alphabets
+/// (Unicode Technical Standard 39), decoration and invisible characters.
 pub fn fold(text: &str) -> impl Iterator<Item = char> {
-    // Most texts are plain, and decomposing takes its time.
+    // Most texts are ASCII; decomposition is slow.
     let bare: Box<dyn Iterator<Item = char>> = if text.is_ascii() {
         Box::new(text.chars())
     } else {
         Box::new(text.nfkd().filter(|c| !is_combining_mark(*c) && !is_invisible(*c)).map(look))
     };
-    // Marks of Markdown: `**[End of A]**` reads like the delimiter.
+    // Markdown: `**[End of A]**` resembles the delimiter.
     bare.filter(|c| !matches!(c, '*' | '_' | '`' | '#')).flat_map(char::to_lowercase).map(|c| match c {
-        // Small l, the digit one and i are one: capitals of other alphabets are taken for any of them.
+        // Small l, the digit 1 and i are merged, since capitals of other alphabets resemble any of them.
         'l' | '1' => 'i',
         '0' => 'o',
         other => other,
     })
 }
 
-/// The ASCII character, or the first of all, that looks like this one; what looks like several stays itself.
+/// The ASCII character, or else the first character, that looks like this one. A character with several look-alikes is
+/// unchanged.
 fn look(c: char) -> char {
     if c.is_ascii() {
         return c;
@@ -338,12 +337,12 @@ fn look(c: char) -> char {
     let mut buffer = [0; 4];
     let mut like = unicode_security::skeleton(c.encode_utf8(&mut buffer));
     let like = like.next().filter(|_| like.next().is_none()).unwrap_or(c);
-    // A dash looks like a vowel sign of Katakana, and parts words all the same.
+    // A dash resembles a Katakana vowel sign, but still separates words.
     let glues = !c.is_alphanumeric() && like.is_alphanumeric() && !like.is_ascii();
     if glues { c } else { like }
 }
 
-/// A line without what doesn't change how it reads: dress and spacing.
+/// The matching key of a line: without decoration and spacing.
 fn key(line: &str) -> String {
     let folded: String = fold(line).collect();
     let words: Vec<&str> = folded.split_whitespace().collect();
@@ -353,13 +352,13 @@ fn key(line: &str) -> String {
     if !bare.contains(char::is_alphanumeric) {
         return bare.to_owned();
     }
-    // Whatever stands before the first word, but for brackets: these may be a delimiter's.
+    // Everything before the first word except brackets, which may belong to a delimiter.
     let is_dress = |c: char| !c.is_alphanumeric() && (c == '«' || bracket(c) != Some('['));
     let is_quote = |c: char| matches!(c, '"' | '\'' | '“' | '”' | '„' | '‘' | '’' | '»');
     bare.trim_start_matches(is_dress).trim_end_matches(|c: char| is_rule(c) || is_quote(c)).to_owned()
 }
 
-/// The letters and digits of a line, and where each of its words begins among them.
+/// The letters and digits of a line, and the start of each word among them.
 fn letters(key: &str) -> (String, Vec<usize>) {
     let (mut letters, mut words) = (String::with_capacity(key.len()), Vec::new());
     for word in key.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -369,7 +368,7 @@ fn letters(key: &str) -> (String, Vec<usize>) {
     (letters, words)
 }
 
-/// An opening or a closing bracket, as the square one.
+/// A bracket of any kind as the square one.
 fn bracket(c: char) -> Option<char> {
     match c {
         '(' | '[' | '{' | '<' | '〈' | '《' | '「' | '『' | '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '⟨' | '‹'
@@ -380,7 +379,7 @@ fn bracket(c: char) -> Option<char> {
     }
 }
 
-/// The letters, digits and brackets of a text alone, all brackets alike.
+/// Only the letters, digits and brackets of a text, with all brackets alike.
 fn compact(text: &str) -> impl Iterator<Item = char> {
     fold(text).filter_map(|c| bracket(c).or_else(|| c.is_alphanumeric().then_some(c)))
 }

@@ -1,4 +1,4 @@
-//! All methods that judge, one line each; the studies are in a crate of their own.
+//! The judging methods, one line each; studies are in a separate crate.
 
 use crate::checklist::Checklist;
 use crate::comparative::Comparative;
@@ -21,7 +21,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<Reward>(),
 ];
 
-/// The methods that judge, in the order in which they are listed.
+/// All judging methods in display order.
 pub fn methods() -> &'static [&'static dyn DynMethod] {
     METHODS
 }

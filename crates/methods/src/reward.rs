@@ -1,5 +1,5 @@
-//! Rewards: what the class head of a reward model or of a cross-encoder says of a candidate as an answer (Ouyang et al.
-//! 2022; pairs by Bradley & Terry 1952).
+//! Rewards: the score of a reward model or cross-encoder for a candidate as an answer (Ouyang et al. 2022; pairs by
+//! Bradley & Terry 1952).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{Method, MethodError, MethodReport, Run, Signature};
 pub(crate) const TEMPLATES: &[Builtin] =
     &[Builtin { name: "1", source: include_str!("prompts/reward_1.j2"), data: SHOWN }];
 
-/// The slot of references that a candidate is shown with.
+/// The slot for the references shown with a candidate.
 const REFERENCES: &str = "references";
 const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1], DataSlot::list(REFERENCES)];
 
@@ -99,14 +99,14 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
     }
 }
 
-/// What of a class head's answer is a score.
+/// The output of the class head that is the score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScoredClass {
     /// The only logit.
     Reward,
-    /// That class's logit, which is a value.
+    /// The logit of this class, which is a value.
     Value(usize),
-    /// The probability of that class.
+    /// The probability of this class.
     Probability(usize, ClassKind),
 }
 
@@ -129,23 +129,23 @@ impl ScoredClass {
     }
 }
 
-/// The class that is scored; refused where the model has none, or several and none is named.
+/// The class to score. Refused without a class head, or with several classes and no name.
 fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass, MethodError> {
     let classes = &model.classes;
     let shown: Vec<String> = classes.iter().map(|class| class.escape_debug().to_string()).collect();
     let listed = shown.join(", ");
     if classes.is_empty() {
-        let why = "it has no head that tells classes apart";
-        let hint = "a reward model or a classifier is needed, whose config.json names an architecture \
-                    …ForSequenceClassification; probity model inspect shows what a model is";
+        let why = "the model has no class head";
+        let hint = "use a reward model or a classifier (architecture …ForSequenceClassification in config.json); see \
+                    `probity model inspect`";
         return MethodError::refuse(format!("--model {}", model.name), why, hint);
     }
     match named {
         None if classes.len() == 1 => Ok(ScoredClass::Reward),
         None => {
-            let why = format!("its head tells {} classes apart: {listed}", classes.len());
+            let why = format!("the class head has {} classes: {listed}", classes.len());
             let last = classes[classes.len() - 1].escape_debug();
-            let hint = format!("name the one that speaks for a text: --class-name {last}");
+            let hint = format!("name the class that marks a good text: --class-name {last}");
             MethodError::refuse(format!("--model {}", model.name), why, hint)
         }
         Some(name) => match classes.iter().position(|class| class == name) {
@@ -155,7 +155,7 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
             None => {
                 let option = format!("--class-name {}", name.escape_debug());
                 let meant = did_you_mean(nearest(name, shown.iter().map(String::as_str)));
-                MethodError::refuse(option, "the model has no such class", format!("it has {listed}{meant}"))
+                MethodError::refuse(option, "the model has no such class", format!("the classes are {listed}{meant}"))
             }
         },
     }
@@ -166,14 +166,14 @@ fn layout(model: &dyn LanguageModel) -> PromptLayout {
     PromptLayout { chat, answer_prefix: String::new(), guarded: "", defences: Vec::new() }
 }
 
-/// A reward model that judges pairs.
+/// A reward model as a judge of pairs.
 pub(crate) struct RewardJudge {
     template: Template,
     layout: PromptLayout,
 }
 
 impl RewardJudge {
-    /// Of a model with a class head; nothing for others. Refused where the head has several classes.
+    /// Present for models with a class head. Refused if the head has several classes.
     pub(crate) fn of(model: &dyn LanguageModel) -> Result<Option<Self>, MethodError> {
         let description = model.description();
         if description.classes.is_empty() {
@@ -181,8 +181,8 @@ impl RewardJudge {
         }
         if description.classes.len() > 1 {
             let why =
-                format!("its head tells {} classes apart, and a judge needs one reward", description.classes.len());
-            let hint = "score candidates by one of its classes: probity reward --class-name NAME";
+                format!("the class head has {} classes, but a judge needs a single reward", description.classes.len());
+            let hint = "score candidates with one of the classes: probity reward --class-name NAME";
             return MethodError::refuse(format!("--model {}", description.name), why, hint);
         }
         let layout = layout(model);
@@ -210,9 +210,9 @@ impl RewardJudge {
     }
 }
 
-/// The probability that the first of two texts is preferred, by their rewards.
+/// The probability that the first of two texts is preferred, from their rewards.
 pub(crate) fn preferred(first: f64, second: f64) -> f64 {
-    // Of the smaller exponential, so that neither overflows and both orders sum to one.
+    // Uses the smaller exponential, so that nothing overflows and both orders sum to 1.
     let gap = libm::exp(-(first - second).abs());
     if first >= second { 1.0 / (1.0 + gap) } else { gap / (1.0 + gap) }
 }
@@ -224,7 +224,7 @@ mod tests {
     use super::preferred;
     use crate::testing::{run, sample, told};
 
-    /// Rewards by the length of the answer.
+    /// A model whose reward is the length of the answer.
     fn model(classes: &'static [&'static str]) -> ScriptedModel {
         ScriptedModel::from_probabilities(move |request| {
             assert_eq!(request.ask, Ask::Classes);
@@ -263,7 +263,7 @@ mod tests {
         let p = 1.0 / (1.0 + f64::exp(-1.0));
         let found = scores("reward --class-name good", &model(&["good", "bad"]));
         assert!(found.iter().all(|found| (found - p).abs() < 1e-12), "{found:?}");
-        // Logits are 3 and 2, and 6 and 5: each may hold by itself, or they are values.
+        // Logits are 3 and 2, and 6 and 5: independent classes, or values.
         let of_kind = |kind| scores("reward --class-name bad", &model(&["good", "bad"]).with_class_kind(kind));
         let alone = of_kind(ClassKind::MultiLabel);
         assert!((alone[0] - 1.0 / (1.0 + f64::exp(-2.0))).abs() < 1e-12 && alone[1] > alone[0], "{alone:?}");
@@ -279,7 +279,7 @@ mod tests {
         let refused = |args: &str, classes: &'static [&'static str]| {
             told(&run(args, &one, &model(classes)).0.expect_err("refused"))
         };
-        assert!(refused("reward", &[]).contains("it has no head that tells classes apart"));
+        assert!(refused("reward", &[]).contains("the model has no class head"));
         let several = refused("reward", &["contradiction", "neutral", "entailment"]);
         assert!(several.contains("tells 3 classes apart: contradiction, neutral, entailment"), "{several}");
         assert!(several.contains("--class-name entailment"), "{several}");

@@ -1,4 +1,4 @@
-//! What a method works with: a model that answers and an output that keeps.
+//! The resources of a running method: models to query and an output for rows.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -17,18 +17,17 @@ use crate::quote::Quoted;
 use crate::stage::{key, samples_key};
 use crate::{Artefact, Cost, MethodError, MethodReport, MethodStage, StageDone, Staging};
 
-/// Keeps the rows of a run as they are finished.
+/// Stores the rows of a run as they are finished.
 ///
-/// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each
-/// position once; a method that dies half-way has handed over every row that was finished. An error stops the run after
-/// what is in flight and comes back unchanged as [`MethodError::Output`].
+/// A row is a JSON object with a table and a position in it. Rows arrive in any order, each position once; after a
+/// failure all finished rows have been passed on. An error ends the run after queries in progress, and is returned
+/// unchanged as [`MethodError::Output`].
 pub trait RunOutput: Send {
-    /// Announces that rows `0..rows` of `table` will come. Called before its first row, and again where more rows will
-    /// come: then with how many they are in all.
+    /// Announces rows `0..rows` of `table`, before its first row. A further call with a larger total announces more
+    /// rows.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
 
-    /// What stands at `index` of `table`: one row in most tables, and in those of a stage whose parts have any number
-    /// of rows as many as there are.
+    /// The rows at position `index` of `table`. Most tables have one row per position; some stages have any number.
     fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError>;
 
     /// Row `index` of `table`.
@@ -36,44 +35,43 @@ pub trait RunOutput: Send {
         self.rows(table, index, vec![row])
     }
 
-    /// Whether rows can be read after the run, so that messages may name their files.
+    /// Whether rows can be read after the run; if so, messages may name their files.
     fn keeps_rows(&self) -> bool {
         true
     }
 
-    /// What comes now belongs to this stage.
+    /// A stage begins; it owns all following calls.
     fn begin_stage(&mut self, _: &'static str) {}
 
-    /// The stage is done, with all of its rows.
+    /// A stage is complete with all of its rows.
     fn end_stage(&mut self, _: &StageDone) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// `done` of `total` questions to the model are answered.
+    /// `done` of `total` queries to the model are answered.
     fn progress(&mut self, done: usize, total: usize);
 
     /// `done` of `total` candidates are scored by a metric.
     fn measured(&mut self, _metric: &str, _done: usize, _total: usize) {}
 
-    /// An error where whoever takes the rows wants the run to end.
+    /// An error if the run should stop.
     fn check(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
 }
 
-/// An [`RunOutput`] in memory, for tests and for use as a library.
+/// An in-memory [`RunOutput`] for tests and library use.
 #[derive(Debug, Default)]
 pub struct MemoryOutput {
     tables: Vec<(&'static str, Vec<Option<Vec<Value>>>)>,
-    /// The stages that are done.
+    /// The completed stages.
     pub stages: Vec<StageDone>,
     /// The last progress reported.
     pub progress: (usize, usize),
 }
 
 impl MemoryOutput {
-    /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is
-    /// left out.
+    /// The rows of a table in order. Empty for an unknown table; missing rows are omitted.
     pub fn rows(&self, table: &str) -> Vec<&Value> {
         let tables = self.tables.iter().filter(|(name, _)| *name == table);
         tables.flat_map(|(_, rows)| rows.iter().flatten().flatten()).collect()
@@ -89,7 +87,7 @@ impl RunOutput for MemoryOutput {
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
         match self.tables.iter_mut().find(|(name, _)| *name == table) {
             Some((_, known)) if rows < known.len() => {
-                return Err(format!("table `{table}` is announced twice, with fewer rows").into());
+                return Err(format!("table `{table}` was announced again with fewer rows").into());
             }
             Some((_, known)) => known.resize(rows, None),
             None => self.tables.push((table, vec![None; rows])),
@@ -103,7 +101,7 @@ impl RunOutput for MemoryOutput {
         let place = place.ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
         match place.replace(new) {
             None => Ok(()),
-            Some(_) => Err(format!("row {index} of `{table}` came twice").into()),
+            Some(_) => Err(format!("duplicate row {index} of `{table}`").into()),
         }
     }
 
@@ -117,9 +115,9 @@ impl RunOutput for MemoryOutput {
     }
 }
 
-/// A method's access to the model and to the output, with a tally of what was asked.
+/// A method's access to the model and the output; counts queries.
 pub struct Run<'a> {
-    /// Absent for whoever [needs](crate::Needs) none.
+    /// Absent for methods that [need](crate::Needs) none.
     model: Option<&'a dyn LanguageModel>,
     others: &'a [&'a dyn LanguageModel],
     metric_models: MetricModels,
@@ -129,13 +127,13 @@ pub struct Run<'a> {
     stages: Vec<&'static str>,
     samples_key: String,
     in_stage: bool,
-    /// A stage before was stood in for.
+    /// Whether an earlier stage used stand-ins.
     stood_in: bool,
-    /// Texts of a method without samples that may speak about their own judgement, as samples have them.
+    /// Judged texts of a method without samples, as samples, to be checked for text flags.
     texts: Vec<Sample>,
-    /// The stages whose tables were given, each with its file and key.
+    /// The stages whose tables came from files, each with its file and key.
     given: Vec<(&'static str, String, String)>,
-    /// The stages that are done in rounds, as far as they have come.
+    /// The state of stages that run in rounds.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
     usage: Usage,
@@ -144,12 +142,12 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run that starts now.
+    /// Starts a run.
     pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn RunOutput) -> Self {
         Self { model: Some(model), ..Self::without_model(output) }
     }
 
-    /// A run of somebody that [needs](crate::Needs) no model; it starts now.
+    /// Starts a run of a method that [needs](crate::Needs) no model.
     pub fn without_model(output: &'a mut dyn RunOutput) -> Self {
         Self {
             model: None,
@@ -171,66 +169,66 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same with further models: those of [`Configured::models`](crate::Configured::models) that the method asks
-    /// itself, in that order.
+    /// Adds further models: those of [`Configured::models`](crate::Configured::models) that the method queries, in that
+    /// order.
     #[must_use]
     pub fn with_other_models(self, others: &'a [&'a dyn LanguageModel]) -> Self {
         Self { others, ..self }
     }
 
-    /// The same with the models of [`Configured::models`](crate::Configured::models) that are for metrics.
+    /// Adds the models of [`Configured::models`](crate::Configured::models) that metrics use.
     #[must_use]
     pub fn with_metric_models(self, metric_models: MetricModels) -> Self {
         Self { metric_models, ..self }
     }
 
-    /// The same going through its stages in this way.
+    /// Sets how the run goes through its stages.
     #[must_use]
     pub fn with_staging(self, staging: Staging) -> Self {
         Self { staging, ..self }
     }
 
-    /// What is known before the method begins.
+    /// Sets the method's stages and the key of the samples.
     pub(crate) fn begin(&mut self, stages: Vec<&'static str>, samples: &[Sample]) {
-        // Nobody sees the key of a stand-in, and a rehearsal of a million samples should not hash them.
+        // Stand-ins have no visible key, and a dry run of a million samples should not hash them.
         if !stages.is_empty() && !self.staging.stands_in {
             self.samples_key = samples_key(samples);
         }
         self.stages = stages;
     }
 
-    /// Which stages are done, given, or left out.
+    /// How the run goes through its stages.
     pub fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// Whether nothing is answered in it: whoever has read and checked everything ends by [`MethodError::Rehearsed`].
+    /// Whether this is a dry run: after reading and validation the method ends with [`MethodError::Rehearsed`].
     pub fn is_rehearsal(&self) -> bool {
         self.staging.stands_in
     }
 
-    /// An error where whoever takes the rows wants the run to end: asked in the course of work that writes none.
+    /// An error if the run should stop; for long work that writes nothing.
     pub fn check(&mut self) -> Result<(), MethodError> {
         self.output.check().map_err(MethodError::Output)
     }
 
-    /// Tells how far work has come that asks nothing and writes nothing; an error where the run is to end.
+    /// Reports progress of work without queries or rows; an error if the run should stop.
     pub fn working(&mut self, at: &str, done: usize, total: usize) -> Result<(), MethodError> {
         self.output.measured(at, done, total);
         self.check()
     }
 
-    /// Remembers what of the data was quoted in prompts; each text counts once, however many show it.
+    /// Records quoted texts of prompts; each text counts once, however many prompts show it.
     pub fn quotes(&mut self, quoted: Quoted) {
         self.quoted += quoted;
     }
 
-    /// The lines of the data that were quoted so far.
+    /// The texts quoted so far.
     pub fn quoted(&self) -> &Quoted {
         &self.quoted
     }
 
-    /// Tells of the tables that stages took from files in the place of asking: figures depend on what those say.
+    /// Reports which stages took their table from a file, since figures depend on it.
     pub(crate) fn tell_given(&self, report: &mut MethodReport) {
         if self.given.is_empty() {
             return;
@@ -238,67 +236,67 @@ impl<'a> Run<'a> {
         let tables: Vec<String> = self.given.iter().map(|(name, _, key)| format!("{name}@{}", &key[..12])).collect();
         report.signature = report.signature.clone().with("from", &tables.join(","));
         for (name, file, _) in &self.given {
-            let note = format!("the table `{name}` was taken from {file}: no model was asked for it");
+            let note = format!("the table `{name}` was read from {file}; no model was queried for it");
             report.tables.iter_mut().take(1).for_each(|table| table.note(note.clone()));
         }
     }
 
-    /// Texts that were judged though they are of no sample: those that speak about their own judgement are told.
+    /// Sets judged texts that are not part of a sample, to be checked for text flags.
     pub fn judged(&mut self, texts: Vec<Sample>) {
         self.texts = texts;
     }
 
-    /// What was handed to [`Self::judged`].
+    /// The texts passed to [`Self::judged`].
     pub(crate) fn judged_texts(&self) -> &[Sample] {
         &self.texts
     }
 
-    /// What comes now rests on something that a rehearsal does not have, though every stage before was given.
+    /// Marks that a dry run lacks input for the following stages, even if all earlier tables came from files.
     pub fn stands_in(&mut self) {
         self.stood_in |= self.staging.stands_in;
     }
 
-    /// Whether the stage's table, which is done, came from a file.
+    /// Whether the table of a completed stage came from a file.
     pub fn is_given(&self, stage: &str) -> bool {
         self.given.iter().any(|(name, ..)| *name == stage)
     }
 
-    /// The models that metrics are made with, as far as they are there.
+    /// The models that metrics use, as far as available.
     pub fn metric_models(&self) -> &MetricModels {
         &self.metric_models
     }
 
-    /// The model that is asked. There is one wherever a [`Method`](crate::Method) runs.
+    /// The model to query. Every run of a [`Method`](crate::Method) has one.
     pub fn model(&self) -> &'a dyn LanguageModel {
         self.model.expect("a run without a model is of somebody that asks none")
     }
 
-    /// The model that is asked, where one is: a run that is about labels has none.
+    /// The model to query, if any; a run that evaluates labels has none.
     pub fn model_if_any(&self) -> Option<&'a dyn LanguageModel> {
         self.model
     }
 
-    /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of
-    /// its questions before the next lets each be loaded once.
+    /// The other models in the order of [`Configured::models`](crate::Configured::models). If all queries to one
+    /// precede those to the next, each is loaded once.
     pub fn other_models(&self) -> &'a [&'a dyn LanguageModel] {
         self.others
     }
 
-    /// What was asked so far.
+    /// The queries so far.
     pub fn cost(&self) -> Cost {
         Cost { requests: self.requests, seconds: self.started.elapsed().as_secs_f64(), usage: self.usage }
     }
 
-    /// Asks what a method needs before it begins. Where nothing is answered, what was there stands in for it.
+    /// Runs queries that precede the method's own. In a dry run the originals are used instead of answers.
     pub fn beforehand<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, MethodError>) -> Result<T, MethodError> {
-        // As in a stage: a rehearsal looks at the questions and goes on.
+        // As in a stage: a dry run looks at the queries and continues.
         self.in_stage = true;
         let asked = ask(self);
         self.in_stage = false;
         asked
     }
 
-    /// Counts what a run within this one has asked.
+    /// Adds the cost of a nested run.
     pub fn spend(&mut self, cost: &Cost) {
         self.requests += cost.requests;
         self.usage += cost.usage;
@@ -319,7 +317,7 @@ impl<'a> Run<'a> {
         write_row(self.output, table, index, row).map_err(MethodError::Output)
     }
 
-    /// Writes the tables of what people should look at, those that have rows.
+    /// Writes the non-empty tables of candidates to label.
     pub(crate) fn write_to_label(&mut self, to_label: &ToLabel) -> Result<(), MethodError> {
         for (table, rows) in to_label.tables().into_iter().filter(|(_, rows)| !rows.is_empty()) {
             self.table(table, rows.len())?;
@@ -328,13 +326,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Where rows go.
+    /// The output for rows.
     pub fn output(&mut self) -> &mut dyn RunOutput {
         self.output
     }
 
-    /// Asks all of `requests`, which are made as the model takes them; `each` gets every result as it finishes, by the
-    /// position of its request, with the output to write its row to. Prompts that begin alike should stand together.
+    /// Sends all `requests`, which are built when the model takes them. `each` receives every result as it finishes,
+    /// with the position of its request and the output for its row. Prompts with a shared prefix should be adjacent.
     pub fn score(
         &mut self,
         requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
@@ -343,7 +341,7 @@ impl<'a> Run<'a> {
         self.score_by(self.model(), requests, each)
     }
 
-    /// The same by one of the models that this run has.
+    /// Like [`score`](Self::score), with one of the run's models.
     pub fn score_by(
         &mut self,
         model: &dyn LanguageModel,
@@ -362,7 +360,7 @@ impl<'a> Run<'a> {
         self.generate_by(self.model(), requests, each)
     }
 
-    /// The same by one of the models that this run has.
+    /// Like [`generate`](Self::generate), with one of the run's models.
     pub fn generate_by(
         &mut self,
         model: &dyn LanguageModel,
@@ -372,7 +370,7 @@ impl<'a> Run<'a> {
         self.ask(requests, |requests, sink| model.generate(requests, sink), each)
     }
 
-    /// Scores items by a metric. Progress is told under its name, where one is given.
+    /// Scores items with a metric. Progress is reported under `told_as`, if set.
     pub fn measure(
         &mut self,
         told_as: Option<&str>,
@@ -385,7 +383,7 @@ impl<'a> Run<'a> {
             }
         };
         tell(self.output, 0);
-        // Counted and told under one lock: parts of the work end side by side, and what is told must not go back.
+        // One lock for counting and reporting: parts of the work finish concurrently, and progress must not go back.
         let state = Mutex::new((0, &mut *self.output));
         let watch = |more: usize| {
             let (done, output) = &mut *state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,16 +394,16 @@ impl<'a> Run<'a> {
         Ok(metric.score(items, &watch)?)
     }
 
-    /// Does a stage, or takes its table from the file that was given: what its parts came to, in their order. A run
-    /// that is to end after the stage ends here.
+    /// Runs a stage, or takes its table from a file. Returns its parts in order. With `--until` this stage, the run
+    /// ends here.
     pub fn stage<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
         let artefact = self.round(stage)?;
         self.end_rounds(&[stage.name()])?;
         Ok(artefact)
     }
 
-    /// Does a stage that is done several times over, for the first time or again: its rows go behind those of before,
-    /// and a table that was given has all of them. The stage is open until [`Self::end_rounds`].
+    /// Runs one round of a repeatable stage. Its rows follow those of earlier rounds; a table from a file contains all
+    /// rounds. The stage is open until [`Self::end_rounds`].
     pub fn round<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
         let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
         let name = stage.name();
@@ -420,7 +418,7 @@ impl<'a> Run<'a> {
         let mut kept = StageParts { stage, before, parts, rows: 0 };
         let given = self.staging.tables.remove(name);
         match &given {
-            // Which row is whose cannot be told where what they are about was stood in for.
+            // With stand-ins for earlier results, rows cannot be matched to parts.
             Some(_) if self.stood_in && stage.in_rounds() => {}
             Some(table) if self.stood_in => table.check(stage)?,
             Some(table) => {
@@ -448,14 +446,14 @@ impl<'a> Run<'a> {
         self.rounds[place].add(&key, stage.parts(), kept.rows, cost);
         self.staging.tables.extend(given.map(|table| (name.to_owned(), table)));
         if stage.in_rounds() && self.staging.until.as_deref() == Some(name) {
-            // It ends after the first round's; what else is open has come as far as it will.
+            // The run ends after this round; other open stages end in their current state.
             let open: Vec<&'static str> = self.rounds.iter().map(|known| known.done.name).collect();
             self.end_rounds(&open)?;
         }
         Ok(Artefact { parts: self.with_stand_ins(kept), key })
     }
 
-    /// Says that these stages, in their order, are not done again. A run that is to end after one of them ends here.
+    /// Closes these stages in order. With `--until` one of them, the run ends here.
     pub fn end_rounds(&mut self, stages: &[&'static str]) -> Result<(), MethodError> {
         for name in stages {
             let Some(place) = self.rounds.iter().position(|known| known.done.name == *name) else { continue };
@@ -474,7 +472,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// An error where the run has nothing to do after this stage.
+    /// An error if the run ends after this stage.
     fn ends_after(&self, stage: &'static str) -> Result<(), MethodError> {
         match () {
             () if self.staging.stands_in && self.stages.last() == Some(&stage) => Err(MethodError::Rehearsed),
@@ -483,7 +481,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All parts of a stage; those that came of nothing, since nothing is answered, are stood in for.
+    /// All parts of a stage, with stand-ins for those without an answer in a dry run.
     fn with_stand_ins<S: MethodStage>(&mut self, kept: StageParts<'_, S>) -> Vec<S::Part> {
         self.stood_in |= self.staging.stands_in && kept.parts.iter().any(Option::is_none);
         let stand_in = |number: usize| self.staging.stands_in.then(|| kept.stage.stand_in(number));
@@ -491,7 +489,7 @@ impl<'a> Run<'a> {
         parts.collect::<Option<Vec<_>>>().expect("a stage hands over each of its parts")
     }
 
-    /// Hands a work list to the model, and keeps progress and tally.
+    /// Sends a work list to the model, with progress and cost.
     fn ask<Q, A>(
         &mut self,
         mut requests: impl ExactSizeIterator<Item = Q> + Send,
@@ -503,7 +501,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if self.staging.stands_in && self.in_stage {
-            // Each model that a stage asks is rehearsed: one that is ends its list by an error of the sink.
+            // Every model of a stage is dry-run; a dry-run model ends its list with a sink error.
             match answer(&mut requests, &mut |_, _| Ok(())) {
                 Err(LmError::Sink(_)) => {}
                 ended => self.usage += ended?,
@@ -518,7 +516,7 @@ impl<'a> Run<'a> {
             each(index, result, output)?;
             done += 1;
             output.progress(done, total);
-            // Not every answer ends in a row.
+            // Not every answer produces a row.
             output.check()
         });
         match usage {
@@ -529,10 +527,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What has come of a stage in all rounds so far.
+/// The state of a stage over all rounds so far.
 struct RoundedStage {
     done: StageDone,
-    /// Rows of a given table that have been taken.
+    /// Rows of the table from a file that have been read.
     given_rows: usize,
 }
 
@@ -544,7 +542,7 @@ impl RoundedStage {
 
     fn add(&mut self, round: &str, parts: usize, rows: usize, cost: Cost) {
         let done = &mut self.done;
-        // One round's key is the stage's; of several it is that of all.
+        // The key of a single round is the stage's key; several are combined.
         done.key = if done.key.is_empty() { round.to_owned() } else { key(done.name, [done.key.as_str(), round]) };
         done.parts += parts;
         done.rows += rows;
@@ -554,7 +552,7 @@ impl RoundedStage {
     }
 }
 
-/// What has come of a stage so far.
+/// The state of a stage in this round.
 struct StageParts<'s, S: MethodStage> {
     stage: &'s S,
     /// Parts of earlier rounds.
@@ -573,7 +571,7 @@ impl<S: MethodStage> StageParts<'_, S> {
     }
 }
 
-/// Serialises a row and hands it over.
+/// Serialises a row and writes it.
 pub(crate) fn write_row(
     output: &mut dyn RunOutput,
     table: &'static str,

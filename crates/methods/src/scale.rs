@@ -1,47 +1,47 @@
-//! The ratings that a model may give.
+//! Rating scales.
 
 use probity_lm::{Label, LabelSet, Termination};
 use probity_options::written_as_text;
 
 use crate::MethodError;
 
-/// Whether a label begins another. By the digits and not by tokens, so that a scale has the same labels for every
+/// Whether a label is a prefix of another. Compares digits, not tokens, so that a scale has the same labels for every
 /// model.
 pub(crate) fn one_begins_another(names: &[String]) -> bool {
     names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())))
 }
 
-/// Whole numbers from `min` to `max`, of which there are at least two.
+/// The whole numbers from `min` to `max`, at least two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RatingScale {
     /// The lowest rating.
     pub min: u32,
-    /// The highest.
+    /// The highest rating.
     pub max: u32,
 }
 
-/// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
+/// The maximum number of ratings: finer scales are not distinguishable, and need too many labels.
 const MAX_RATINGS: u32 = 101;
 
-/// Why a text is no [`RatingScale`].
+/// A text that is not a [`RatingScale`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum ScaleError {
-    /// There are no two ends.
+    /// The two ends are missing.
     #[error("expected MIN..MAX, such as 1..5")]
     Form,
-    /// An end is no whole number.
+    /// An end is not a whole number.
     #[error("`{0}` is not a whole number")]
     Number(String),
-    /// The ends are the wrong way round, or one rating.
+    /// The ends are reversed or equal.
     #[error("{min} is not below {max}")]
     Order {
-        /// What was to be the lower end.
+        /// The lower end, as written.
         min: u32,
-        /// What was to be the upper end.
+        /// The upper end, as written.
         max: u32,
     },
-    /// There are too many ratings.
-    #[error("at most {MAX_RATINGS} ratings can be asked for")]
+    /// Too many ratings.
+    #[error("the maximum is {MAX_RATINGS} ratings")]
     TooMany,
 }
 
@@ -51,7 +51,7 @@ impl std::str::FromStr for RatingScale {
     fn from_str(text: &str) -> Result<Self, ScaleError> {
         let (min, max) = text.split_once("..").ok_or(ScaleError::Form)?;
         let number = |part: &str| {
-            // Rust's `1..=5` is understood too.
+            // Also accepts Rust's `1..=5`.
             part.trim_start_matches('=').parse::<u32>().map_err(|_| ScaleError::Number(part.to_owned()))
         };
         let (min, max) = (number(min)?, number(max)?);
@@ -74,7 +74,7 @@ impl std::fmt::Display for RatingScale {
 written_as_text!(RatingScale);
 
 impl RatingScale {
-    /// From the worst to the best.
+    /// All ratings, from worst to best.
     pub fn ratings(self) -> std::ops::RangeInclusive<u32> {
         self.min..=self.max
     }
@@ -84,8 +84,8 @@ impl RatingScale {
         [self.min, self.max].map(f64::from)
     }
 
-    /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
-    /// answer.
+    /// One label per rating. If the digits of one are a prefix of another (1 and 10), every label includes the end of
+    /// the answer.
     pub fn labels(self) -> Result<LabelSet, MethodError> {
         let names: Vec<String> = self.ratings().map(|k| k.to_string()).collect();
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };

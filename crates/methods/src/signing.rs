@@ -1,13 +1,14 @@
-//! Which options are in a signature or in the key of a stage.
+//! Selects the options that belong in a signature or in the key of a stage.
 //!
-//! An option is signed by its name and value where something is in force, unless it needs an option that is off, or is
-//! excluded by one that is on. Its field may state otherwise:
+//! An option in force is signed by name and value, unless it requires an option that is off or conflicts with one that
+//! is on. Attributes of its field change this:
 //!
-//! - `#[schemars(extend("scores" = false))]`: it changes no score, and is not signed.
+//! - `#[schemars(extend("scores" = false))]`: it changes no score and is not signed.
 //! - `extend("signed" = "NAME")`: it is signed as NAME.
-//! - `extend("signed" = "method")`: the method signs a value of its own, such as the hash of a template, or the option names data.
-//! - `extend("signed_if" = ["FIELD=VALUE", "FIELD!=VALUE"])`: it is signed where all of these hold; a field that the method
-//!   does not have is ignored.
+//! - `extend("signed" = "method")`: the method signs its own value, such as the hash of a template, or the option names
+//!   data.
+//! - `extend("signed_if" = ["FIELD=VALUE", "FIELD!=VALUE"])`: it is signed if all of these hold; fields that the method
+//!   lacks are ignored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,14 +19,14 @@ use serde_json::Value;
 use crate::summary::Signature;
 
 impl Signature {
-    /// The same with all options.
+    /// Adds all options.
     #[must_use]
     pub fn with_options<P: Options>(mut self, params: &P) -> Self {
         self.settings.extend(signed_options(&specs::<P>(), &in_force(params)));
         self
     }
 
-    /// The same with the options that have no setting yet: the signature of a run.
+    /// Adds the options without a setting so far, for the signature of a run.
     pub(crate) fn with_other_options<P: Options>(mut self, params: &P) -> Self {
         for (name, value) in signed_options(&specs::<P>(), &in_force(params)) {
             self.settings.entry(name).or_insert(value);
@@ -33,7 +34,7 @@ impl Signature {
         self
     }
 
-    /// The same with those options that are signed by these names: what a stage reads.
+    /// Adds the options signed under these names: those that a stage depends on.
     #[must_use]
     pub fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
         let specs = specs::<P>();
@@ -49,7 +50,7 @@ fn in_force(params: &impl Options) -> Value {
     serde_json::to_value(params).expect("options are plain values under string keys")
 }
 
-/// The name that an option is signed by; none where it is not.
+/// The name under which an option is signed; `None` if it is not.
 pub fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
     match spec.extension("signed").and_then(Value::as_str) {
         _ if spec.extension("scores") == Some(&Value::Bool(false)) => None,
@@ -59,7 +60,7 @@ pub fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
     }
 }
 
-/// The conditions under which an option is signed: a field, a value, and whether the field must have it.
+/// The conditions for signing an option: a field, a value, and whether they must be equal.
 pub fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)> {
     let all = spec.extension("signed_if").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     all.map(|condition| match condition.split_once("!=") {
@@ -68,7 +69,7 @@ pub fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)>
     })
 }
 
-/// Options with the values in force, by the names that they are signed by.
+/// The values of options in force, by signed name.
 pub fn signed_options(specs: &[OptionSpec], in_force: &Value) -> BTreeMap<Cow<'static, str>, String> {
     let is_on = |field: &str| text(&in_force[field]).is_some();
     let is_excluded = |spec: &OptionSpec| {
@@ -85,12 +86,12 @@ pub fn signed_options(specs: &[OptionSpec], in_force: &Value) -> BTreeMap<Cow<'s
     signed.filter_map(|spec| Some((signed_name(spec)?, text(&in_force[&spec.field])?))).collect()
 }
 
-/// A value as it would be typed; none where nothing is in force.
+/// A value as it would be typed; `None` if unset.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null | Value::Bool(false) => None,
         Value::String(text) => Some(text.clone()),
-        // `1` and not `1.0`.
+        // Prints `1`, not `1.0`.
         Value::Number(number) if number.is_f64() => number.as_f64().map(|number| number.to_string()),
         Value::Array(values) if values.is_empty() => None,
         Value::Array(values) => Some(values.iter().filter_map(text).collect::<Vec<_>>().join(",")),

@@ -1,8 +1,8 @@
-//! The stages of a method: what is asked of models, and the table of what came of it.
+//! The stages of a method: queries to models, each with a table of results.
 //!
-//! A method whose questions depend on earlier answers says so by stages. Each asks, parses, and leaves a table; the
-//! next is made from what the table says. So a run can end after a stage, take a stage's table from a file, tell what
-//! each stage cost, and reach every stage without an answer: stand-ins take its place.
+//! A method declares stages if its queries depend on earlier answers. Each stage queries, parses and writes a table;
+//! the next is built from it. A run can therefore end after any stage, take a stage's table from a file, and report the
+//! cost of each stage. In a dry run stand-ins replace the answers.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,22 +17,22 @@ use sha2::{Digest, Sha256};
 use crate::summary::Cost;
 use crate::{MethodError, Run, RunOutput};
 
-/// What a method says of one of its stages before it runs.
+/// Static description of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageSpec {
-    /// The stage's name, which its table has too.
+    /// The name of the stage and of its table.
     pub name: &'static str,
-    /// The roles of the models that it asks; `model` is the one of the command.
+    /// The roles of the models it queries; `model` is the command's model.
     pub roles: &'static [&'static str],
 }
 
-/// Takes each part of a stage's work as it is there, by its number, with the output to write its rows to.
+/// Receives each finished part by number, with the output for its rows.
 pub type KeepPart<'k, P> = dyn FnMut(usize, P, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
-/// Why a row of a given table is none of the stage.
+/// Why a row of a provided table does not fit the stage.
 pub type RowError = Box<dyn Error + Send + Sync>;
 
-/// Gives a row the fields of something else: of an outcome, or of a text that was written.
+/// Adds the fields of another value, such as an outcome or a text, to a row.
 pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
     if let (Some(row), Value::Object(fields)) = (row.as_object_mut(), serde_json::to_value(fields)?) {
         row.extend(fields);
@@ -40,7 +40,7 @@ pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Res
     Ok(())
 }
 
-/// How a part ended that a given row is of; one that says nothing of it stands.
+/// The outcome in a row of a provided table; `Scored` if the row has none.
 pub fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {
         Some(_) => Ok(from_value(row)?),
@@ -48,81 +48,80 @@ pub fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
     }
 }
 
-/// A stage of a method's work, ready to begin.
+/// A stage of a method, ready to run.
 ///
-/// The work has *parts*: a text to be written, a question to be answered. Each comes to one value, which is one row of
-/// the stage's table or ([`ONE_ROW`](Self::ONE_ROW) is false) as many as there turn out to be.
+/// The work has *parts*, such as a text to write or a question to answer. Each part yields one value, stored as one row
+/// of the stage's table or, if [`ONE_ROW`](Self::ONE_ROW) is false, any number of rows.
 pub trait MethodStage: Sync {
-    /// What comes of a part.
+    /// The value of a part.
     type Part: Send;
     /// Whether each part is one row.
     const ONE_ROW: bool = true;
-    /// Fields of a row that are made anew, whatever the row of a given table says: what is measured of the rest, and how
-    /// a model computed it.
+    /// Fields that are recomputed instead of read from a provided table: measurements of the other fields, and how a
+    /// model computed them.
     const MADE_ANEW: &'static [&'static str] = &[];
 
     /// The name of the stage and of its table.
     fn name(&self) -> &'static str;
 
-    /// Whether it may be repeated.
+    /// Whether it may run in several rounds.
     fn in_rounds(&self) -> bool {
         false
     }
 
-    /// Fields of a part's identity that hold results of an earlier stage: they are not known where that stage was
-    /// stood in for.
+    /// Fields of a part's identity that hold results of an earlier stage; unknown if that stage used stand-ins.
     fn earlier_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     fn parts(&self) -> usize;
 
-    /// All that the parts depend on besides the samples: settings, prompts and models, as a
-    /// [`Signature`](crate::Signature) has them, and the keys of the artefacts that they are made from.
+    /// Everything that the parts depend on besides the samples: settings, prompts and models as in a
+    /// [`Signature`](crate::Signature), and the keys of input artefacts.
     fn inputs(&self) -> Vec<String>;
 
-    /// Asks, and hands over each part.
+    /// Queries the model and passes each part to `keep`.
     fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Self::Part>) -> Result<(), MethodError>;
 
-    /// The fields of a part's rows that tell which part they are of.
+    /// The fields that identify the rows of a part.
     fn identity(&self, number: usize) -> Value;
 
     /// A part's rows.
     fn rows(&self, number: usize, part: &Self::Part) -> serde_json::Result<Vec<Value>>;
 
-    /// The part that these rows are of: what [`rows`](Self::rows) wrote, or somebody else. Fields that [`rows`](Self::rows)
-    /// would not write of it so are refused.
+    /// Parses a part from rows written by [`rows`](Self::rows) or provided by the user. Fields that
+    /// [`rows`](Self::rows) would write differently are refused.
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Part, RowError>;
 
-    /// What stands for a part where nothing is asked: as many rows and as long texts as may come at most. Later stages
-    /// are rehearsed, and their cost is told, from it.
+    /// A stand-in for a part in a dry run, with the maximum number of rows and length of text. Later stages and the
+    /// cost estimate use it.
     fn stand_in(&self, number: usize) -> Self::Part;
 }
 
-/// What a stage left.
+/// The result of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Artefact<P> {
-    /// What came of each part, in their order.
+    /// The parts, in order.
     pub parts: Vec<P>,
-    /// SHA-256 of the stage's name and of all that the parts depend on, in hex: two runs with the same key have the
-    /// same artefact. Of a given table it is the hash of what it says.
+    /// SHA-256 of the stage's name and of everything its parts depend on, in hex: equal keys mean equal artefacts. For
+    /// a table from a file it hashes the content.
     pub key: String,
 }
 
-/// How a method goes through its stages.
+/// How a run goes through a method's stages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Staging {
     /// The run ends after this stage.
     pub until: Option<String>,
-    /// Tables that stages take in the place of their work, by stage.
+    /// Tables from files that replace the work of stages, by stage.
     pub tables: BTreeMap<String, GivenTable>,
-    /// The models answer nothing: after each stage go on with stand-ins, up to the last stage's questions.
+    /// Dry run: stand-ins replace the answers of every stage, up to the last stage's queries.
     pub stands_in: bool,
 }
 
 impl Staging {
-    /// An error where it speaks of stages that a method does not have with its options.
+    /// An error if it names stages that the method does not have with its options.
     pub fn check(&self, method: &str, stages: &[&str]) -> Result<(), MethodError> {
         let until = self.until.iter().map(|stage| ("--until", stage));
         let from = self.tables.keys().map(|stage| ("--from", stage));
@@ -130,41 +129,45 @@ impl Staging {
             None => Ok(()),
             Some((option, stage)) => MethodError::refuse(
                 format!("{option} {stage}"),
-                format!("`{method}` has no such stage with these options"),
-                if stages.is_empty() { "it has none".to_owned() } else { format!("it has: {}", stages.join(", ")) },
+                format!("`{method}` does not have this stage with these options"),
+                if stages.is_empty() {
+                    "it has no stages".to_owned()
+                } else {
+                    format!("its stages are {}", stages.join(", "))
+                },
             ),
         }
     }
 }
 
-/// A stage's table from a file.
+/// A stage's table read from a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GivenTable {
     /// The file.
     pub path: PathBuf,
-    /// Its rows and the lines that they stand in, from 1.
+    /// The rows with their line numbers, from 1.
     pub rows: Vec<(u64, Value)>,
 }
 
-/// A stage that is done, for the manifest.
+/// A completed stage, for the manifest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageDone {
     /// Its name.
     pub name: &'static str,
     /// [`Artefact::key`].
     pub key: String,
-    /// How many parts its work had.
+    /// The number of parts.
     pub parts: usize,
-    /// How many rows its table has.
+    /// The number of rows.
     pub rows: usize,
-    /// The file that its table came from; absent where it was worked for.
+    /// The file of its table; absent if the stage ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// What it cost.
+    /// Its cost.
     pub cost: Cost,
 }
 
-/// SHA-256 of the samples as they stand in a run's folder, in hex.
+/// SHA-256 of the samples as stored in a run folder, in hex.
 pub fn samples_key(samples: &[Sample]) -> String {
     let mut hasher = Sha256::new();
     for sample in samples {
@@ -174,10 +177,10 @@ pub fn samples_key(samples: &[Sample]) -> String {
     format!("{:x}", hasher.finalize())
 }
 
-/// The key of what a stage leaves, out of all that it depends on.
+/// The key of a stage's result from everything it depends on.
 pub fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) -> String {
     let mut hasher = Sha256::new();
-    // Lengths keep apart what runs together: (ab, c) is not (a, bc).
+    // Lengths keep different splits apart: (ab, c) is not (a, bc).
     for input in [env!("CARGO_PKG_VERSION"), name].into_iter().chain(inputs) {
         hasher.update((input.len() as u64).to_le_bytes());
         hasher.update(input);
@@ -186,12 +189,12 @@ pub fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) -> Stri
 }
 
 impl GivenTable {
-    /// What it says, for a key.
+    /// The content of the table, for a key.
     pub fn text(&self) -> String {
         self.rows.iter().map(|(_, row)| row.to_string()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The parts of a stage that it holds behind so many rows, and how many rows there are up to their end.
+    /// Reads the parts of a stage after the first `used` rows; also returns the number of rows used so far.
     pub fn parts<S: MethodStage>(&self, stage: &S, used: usize) -> Result<(Vec<S::Part>, usize), MethodError> {
         let mut rest = &self.rows[used..];
         let mut parts = Vec::with_capacity(stage.parts());
@@ -203,14 +206,14 @@ impl GivenTable {
             if S::ONE_ROW {
                 let Some((_, row)) = own.first() else {
                     let row = self.rows.len() + 1;
-                    let why = format!("it ends here; row {row} is missing, which has {identity}");
+                    let why = format!("the file ends before row {row} with {identity}");
                     return Err(self.error(stage, line, why));
                 };
                 if let Some(why) = difference(&identity, row) {
                     return Err(self.error(stage, line, why));
                 }
             }
-            // A part may have no rows; a row that is of no part at all is what is wrong then.
+            // A part may have no rows. A next row that fits no part at all is the error then.
             let next = after.first().filter(|_| !S::ONE_ROW && own.is_empty());
             if let Some((line, row)) = next
                 && (0..stage.parts()).all(|part| difference(&stage.identity(part), row).is_some())
@@ -221,7 +224,7 @@ impl GivenTable {
                     .flatten()
                     .map(|(name, _)| (name.clone(), row[name].clone()))
                     .collect();
-                return Err(self.error(stage, *line, format!("nothing in these data has {}", Value::Object(named))));
+                return Err(self.error(stage, *line, format!("nothing in the data has {}", Value::Object(named))));
             }
             parts.push(self.part(stage, number, own, line)?);
             rest = after;
@@ -229,19 +232,19 @@ impl GivenTable {
         Ok((parts, self.rows.len() - rest.len()))
     }
 
-    /// An error where it has more rows than the stage, whose parts are so many, has taken.
+    /// An error if rows remain after the stage's `parts` parts, which used `used` rows.
     pub fn ends(&self, stage: &'static str, parts: usize, used: usize) -> Result<(), MethodError> {
         let Some((line, _)) = self.rows.get(used) else { return Ok(()) };
         let why = if used == parts {
-            format!("the stage has {parts} rows with these data and options, and here is one more")
+            format!("extra row: the stage has {parts} rows with these data and options")
         } else {
             NOT_HERE.to_owned()
         };
         Err(MethodError::Table { stage, path: self.path.clone(), line: *line, why })
     }
 
-    /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all
-    /// parts that it may have at most; which of them there will be is not known.
+    /// An error if this cannot be the stage's table. For use after stand-ins: the stage has the maximum of parts, and
+    /// it is unknown which of them will occur.
     pub fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
         let mut rest = self.rows.as_slice();
         for number in 0..stage.parts() {
@@ -260,7 +263,7 @@ impl GivenTable {
         Err(self.error(stage, *line, why))
     }
 
-    /// The part that these rows are of, the first of which stands in that line.
+    /// Reads the part from these rows, the first of which is on `line`.
     fn part<S: MethodStage>(
         &self,
         stage: &S,
@@ -290,10 +293,10 @@ impl GivenTable {
     }
 }
 
-/// Why a row of a given table is none of it.
-const NOT_HERE: &str = "it belongs to nothing in these data, or not here";
+/// A row of a provided table does not fit.
+const NOT_HERE: &str = "it matches nothing in the data, or is out of order";
 
-/// An object but for these fields.
+/// The object without these fields.
 fn without(mut object: Value, fields: &[&str]) -> Value {
     if let Some(all) = object.as_object_mut() {
         all.retain(|name, _| !fields.contains(&name.as_str()));
@@ -301,8 +304,8 @@ fn without(mut object: Value, fields: &[&str]) -> Value {
     object
 }
 
-/// What a row says that its part does not say when it is written as a row: a field that nobody reads, or one that the
-/// rest of the row makes untrue. What it leaves out, or says to be nothing, it does not say.
+/// The first value in a row that its part would not write: an unknown field, or one that contradicts the rest. Missing
+/// and null fields are ignored.
 fn contradiction(path: &str, said: &Value, written: &Value) -> Option<String> {
     match (said, written) {
         (Value::Null, _) => None,
@@ -310,7 +313,7 @@ fn contradiction(path: &str, said: &Value, written: &Value) -> Option<String> {
             let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             said.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
                 let Some(there) = written.get(name) else {
-                    return Some(format!("`{}` has no place in this row", below(name).escape_debug()));
+                    return Some(format!("unexpected field `{}`", below(name).escape_debug()));
                 };
                 contradiction(&below(name), value, there)
             })
@@ -320,30 +323,29 @@ fn contradiction(path: &str, said: &Value, written: &Value) -> Option<String> {
             each.find_map(|(index, (said, written))| contradiction(&format!("{path}[{index}]"), said, written))
         }
         _ if said == written || number(said).is_some_and(|said| number(written) == Some(said)) => None,
-        _ => Some(format!("`{path}` is {said}, and by the rest of the row it is {written}")),
+        _ => Some(format!("`{path}` is {said}, but the rest of the row implies {written}")),
     }
 }
 
-/// A number, which a table may have as a text too.
+/// A number, possibly stored as text.
 fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok().filter(|number: &f64| number.is_finite()))
 }
 
-/// How many of the first rows have these fields.
+/// The number of leading rows with these fields.
 fn of_part(rows: &[(u64, Value)], identity: &Value) -> usize {
     let has =
         |row: &Value| identity.as_object().into_iter().flatten().all(|(name, value)| row.get(name) == Some(value));
     rows.iter().take_while(|(_, row)| has(row)).count()
 }
 
-/// The first field in which a row says that it is of another part. What it leaves out it does not say.
+/// The first field that identifies the row as another part's. Missing fields are ignored.
 fn difference(identity: &Value, row: &Value) -> Option<String> {
     if !row.is_object() {
-        return Some("it is no JSON object".to_owned());
+        return Some("not a JSON object".to_owned());
     }
     let fields = identity.as_object().into_iter().flatten();
     let other = fields.filter_map(|(name, value)| Some((name, value, row.get(name).filter(|there| *there != value)?)));
-    let mut other =
-        other.map(|(name, value, there)| format!("`{name}` is {there}, and the row that comes here has {value}"));
+    let mut other = other.map(|(name, value, there)| format!("`{name}` is {there}; expected {value}"));
     other.next()
 }

@@ -1,4 +1,4 @@
-//! What a method concludes: values for machines and tables for people.
+//! The result of a method: values for programs and tables for people.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,27 +11,27 @@ use crate::defence::signed;
 use crate::template::{PromptLayout, Template};
 use crate::{Conclusion, Headline, RunScores, Table};
 
-/// What the questions of a run cost.
+/// The cost of a run's queries.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Cost {
-    /// Questions put to the model.
+    /// Queries to the model.
     pub requests: usize,
     /// Wall-clock seconds from the start of the run to its summary.
     pub seconds: f64,
-    /// Tokens and memory. What was drafted depends on how the work was done; what was written does not.
+    /// Tokens and memory. Drafted tokens depend on scheduling; generated tokens do not.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
 impl Cost {
-    /// The share of drafted tokens that the model would have said; absent where nothing was drafted.
+    /// The share of drafted tokens that the model accepted; absent if nothing was drafted.
     pub fn acceptance(&self) -> Option<f64> {
         let Usage { tokens_drafted, drafts_accepted, .. } = self.usage;
         (tokens_drafted > 0).then(|| drafts_accepted as f64 / tokens_drafted as f64)
     }
 }
 
-/// What a number depends on, carried with it wherever it goes.
+/// Everything that a score depends on, published with the score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Signature {
     /// The method's name.
@@ -42,10 +42,10 @@ pub struct Signature {
     pub settings: BTreeMap<Cow<'static, str>, String>,
     /// The prompt templates.
     pub templates: Vec<TemplateMark>,
-    /// The model and its arithmetic; absent where none was asked.
+    /// The model and its precision; absent if none was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelDescription>,
-    /// Further models that were asked.
+    /// Further models that were queried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_models: Vec<ModelDescription>,
 }
@@ -53,19 +53,19 @@ pub struct Signature {
 /// A prompt template in a [`Signature`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TemplateMark {
-    /// The built-in name, or the path given.
+    /// The built-in name, or the user's path.
     pub name: String,
     /// SHA-256 of its source, in hex.
     pub sha256: String,
 }
 
 impl Signature {
-    /// Of a method that asks this model, without settings yet.
+    /// The signature of a method with this model, without settings.
     pub fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
         Self { model: Some(model.description().clone()), ..Self::without_model(method) }
     }
 
-    /// Of somebody that asks no model, without settings yet.
+    /// The signature of a method without a model, without settings.
     pub fn without_model(method: &'static str) -> Self {
         Self {
             method,
@@ -77,37 +77,37 @@ impl Signature {
         }
     }
 
-    /// The same with further models.
+    /// Adds further models.
     #[must_use]
     pub fn with_other_models(self, others: &[&dyn LanguageModel]) -> Self {
         Self { other_models: others.iter().map(|model| model.description().clone()).collect(), ..self }
     }
 
-    /// The same with a setting.
+    /// Adds a setting.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.settings.insert(name.into(), value.to_string());
         self
     }
 
-    /// The same with how prompts are laid out.
+    /// Adds the prompt layout.
     #[must_use]
     pub fn with_layout(self, layout: &PromptLayout) -> Self {
         let signature = self.with("format", layout.name()).with("answer-prefix", &layout.answer_prefix);
         if layout.defences.is_empty() { signature } else { signature.with("defence", &signed(&layout.defences)) }
     }
 
-    /// The same with these templates.
+    /// Adds these templates.
     #[must_use]
     pub fn with_templates<'t>(self, templates: impl IntoIterator<Item = &'t Template>) -> Self {
         templates.into_iter().fold(self, |signature, one| signature.with_template(one.name(), one.sha256()))
     }
 
-    /// A template by name and by the hash of its source; each once.
+    /// Adds a template by name and hash, once.
     #[must_use]
     pub fn with_template(mut self, name: &str, sha256: &str) -> Self {
         let template = TemplateMark { name: name.to_owned(), sha256: sha256.to_owned() };
-        // Attributes share templates; the signature names files, not uses.
+        // Attributes share templates; the signature lists each file once.
         if !self.templates.contains(&template) {
             self.templates.push(template);
         }
@@ -115,7 +115,7 @@ impl Signature {
     }
 }
 
-/// One line: `compare|version:0.1.0|model:…|…`, hashes shortened to 12 digits.
+/// One line: `compare|version:0.1.0|model:…|…`, with hashes shortened to 12 digits.
 impl std::fmt::Display for Signature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}|version:{}", self.method, self.version)?;
@@ -132,7 +132,7 @@ impl std::fmt::Display for Signature {
     }
 }
 
-/// A value that ends neither its field nor the line.
+/// A value with characters escaped that would end its field or the line.
 fn one_field(value: &str) -> String {
     value.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "\\n").replace('\r', "\\r")
 }
@@ -142,26 +142,26 @@ fn one_field(value: &str) -> String {
 pub struct MethodReport {
     /// The method's own figures.
     pub values: Value,
-    /// The same as tables, the main one first.
+    /// The figures as tables, the main one first.
     pub tables: Vec<Table>,
     /// Whether the terminal shows all tables with their notes.
     pub details: bool,
-    /// What the scores depend on.
+    /// The signature of the scores.
     pub signature: Signature,
-    /// How many answers ended how, by [`Outcome::name`].
+    /// The number of answers by outcome, see [`Outcome::name`].
     pub outcomes: Outcomes,
-    /// Agreement with gold, or what there is instead: a figure for each attribute.
+    /// Agreement with gold, or a substitute without gold: one figure for each attribute.
     pub headline: Vec<Headline>,
-    /// What it says of each attribute, or of what it made, and how far to trust it.
+    /// The conclusions, one per attribute or product, with their trust.
     pub verdict: Vec<Conclusion>,
-    /// The scores, where it gives candidates some.
+    /// The candidates' scores, if the method assigns any.
     pub scores: RunScores,
-    /// Those of its own figures that its users look for first, by name: they are at the head of `summary.json`.
+    /// The most important figures by name; they come first in `summary.json`.
     pub first_figures: BTreeMap<&'static str, Value>,
 }
 
 impl MethodReport {
-    /// Without figures yet.
+    /// A report without figures.
     pub fn new(signature: Signature) -> Self {
         Self {
             values: Value::Null,
@@ -177,20 +177,20 @@ impl MethodReport {
     }
 }
 
-/// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
+/// A report with the run's cost. Its serialised form is `summary.json` and is the same for equal queries.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunSummary {
     /// The method's name.
     pub method: &'static str,
-    /// What the run says, and how far to trust it.
+    /// The conclusions with their trust.
     pub verdict: Vec<Conclusion>,
     /// The signature on one line.
     pub signature_line: String,
-    /// What the scores depend on.
+    /// The signature of the scores.
     pub signature: Signature,
-    /// How many answers ended how. All is well where only `scored` and `tie` occur.
+    /// The number of answers by outcome. All is well if only `scored` and `tie` occur.
     pub outcomes: Outcomes,
-    /// Agreement with gold, or what there is instead: a figure for each attribute.
+    /// Agreement with gold, or a substitute without gold: one figure for each attribute.
     pub headline: Vec<Headline>,
     /// [`MethodReport::scores`].
     #[serde(flatten)]
@@ -200,10 +200,10 @@ pub struct RunSummary {
     pub first_figures: BTreeMap<&'static str, Value>,
     /// The method's own figures.
     pub values: Value,
-    /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
+    /// Tokens and time. They differ between repeated and resumed runs, so they belong in the manifest.
     #[serde(skip)]
     pub cost: Cost,
-    /// The same figures as tables.
+    /// The figures as tables.
     #[serde(rename = "sections")]
     pub tables: Vec<Table>,
     /// [`MethodReport::details`].
@@ -212,7 +212,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Of what a method or the like returned.
+    /// Builds the summary of a report.
     pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
         let MethodReport { values, mut tables, details, signature, outcomes, headline, verdict, scores, first_figures } =
             report;
@@ -244,16 +244,16 @@ impl RunSummary {
 #[serde(transparent)]
 pub struct Outcomes {
     counts: BTreeMap<Cow<'static, str>, usize>,
-    /// Why answers have a low label mass, where that is known.
+    /// The reasons for low label mass, if known.
     #[serde(skip)]
     low_mass: BTreeMap<String, usize>,
 }
 
-/// So many reasons of a low label mass are named.
+/// The maximum number of reasons for low label mass that are listed.
 const NAMED_REASONS: usize = 3;
 
 impl Outcomes {
-    /// Counts one.
+    /// Counts an outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         self.add_named(outcome.name());
         if let Outcome::LowMass { why: Some(why) } = outcome {
@@ -261,19 +261,19 @@ impl Outcomes {
         }
     }
 
-    /// Counts one that only this method knows.
+    /// Counts an outcome specific to this method.
     pub fn add_named(&mut self, name: &'static str) {
         self.add_several(name, 1);
     }
 
-    /// Counts several that ended alike.
+    /// Counts an outcome `count` times.
     pub fn add_several(&mut self, name: &'static str, count: usize) {
         if count > 0 {
             *self.counts.entry(name.into()).or_default() += count;
         }
     }
 
-    /// Counts all of another's.
+    /// Adds other counts.
     pub fn extend(&mut self, more: &Self) {
         for (name, count) in &more.counts {
             *self.counts.entry(name.clone()).or_default() += count;
@@ -283,7 +283,7 @@ impl Outcomes {
         }
     }
 
-    /// What models would rather say where the label mass is low, the most frequent first.
+    /// The answers that models prefer when label mass is low, most frequent first.
     fn low_mass_note(&self) -> Option<String> {
         let mut reasons: Vec<(&String, &usize)> = self.low_mass.iter().collect();
         reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
@@ -293,64 +293,59 @@ impl Outcomes {
         (!reasons.is_empty()).then(|| format!("low_mass: {}", reasons.join("; ")))
     }
 
-    /// How many answers ended so.
+    /// The number of answers with this outcome.
     pub fn get(&self, name: &str) -> usize {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised`,
-    /// `written` and `truncated_used`.
+    /// Answers without a number or a text: all outcomes except `scored`, `low_mass`, `tie`, `revised`, `written` and
+    /// `truncated_used`.
     pub fn unscored(&self) -> usize {
         let answered =
             |name: &str| matches!(name, "scored" | "low_mass" | "tie" | "revised" | "written" | "truncated_used");
         self.counts.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
     }
 
-    /// For each outcome that leaves a question open, what it means and what helps.
+    /// For each outcome without an answer, its meaning and a fix.
     pub fn notes(&self, model: Option<&ModelDescription>) -> Vec<String> {
         let mut notes: Vec<String> = self.low_mass_note().into_iter().collect();
         for name in self.counts.keys() {
             let hint = match name.as_ref() {
                 "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => &format!(
-                        "the prompt with its answer does not fit the model's context of {tokens} tokens, or where a \
-                         row's \
-                         `limit` is less, the memory for keys and values (--compute cache-budget); shorten the \
-                         context or use a \
-                         model with a longer one"
+                        "prompt and answer exceed the model's context of {tokens} tokens or, if a row's `limit` is \
+                         lower, the cache budget (--compute cache-budget); shorten the context or use a model with a \
+                         longer one"
                     ),
-                    None => {
-                        "the prompt's keys and values do not fit the memory set aside for them; raise --compute \
-                         cache-budget"
-                    }
+                    None => "the prompt's keys and values exceed the cache budget; raise --compute cache-budget",
                 },
                 "altered" => {
-                    "the model's chat template leaves out or changes what a text says, so it was not shown; put a \
-                     `chat_template.jinja` that writes messages as they are beside the model's tokenizer"
+                    "the model's chat template would omit or alter part of a text, so the model was not queried; add a \
+                     `chat_template.jinja` that leaves messages unchanged next to the model's tokenizer"
                 }
-                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model",
-                "one_candidate" => "there is nothing to compare it with",
-                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged",
-                "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself",
+                "empty" => "the candidate or the text to compare with is empty, so the model was not queried",
+                "one_candidate" => "the sample has a single candidate and nothing to compare it with",
+                "no_reference" => "the sample has no reference to show, so its candidates are not judged",
+                "not_a_pair" => {
+                    "the sample does not have two candidates; --mode pointwise judges each candidate \
+                                 alone"
+                }
                 "truncated_used" => {
-                    "a text that reached its limit of tokens, and is used as far as it goes (in revise and reviseval \
-                     since \
-                     --use-truncated says so)"
+                    "the text was truncated by the token limit and is used truncated (in revise and reviseval because \
+                     of --use-truncated)"
                 }
                 "no_aius" => {
-                    "a critique in which no claim was found has no precision; its row in `aius` has what was written"
+                    "the critique contains no claims and has no precision; its row in `aius` has the generated text"
                 }
                 "truncated" => {
-                    "a text that reached its limit of tokens is no reference unless --use-truncated is given; raise \
-                     --max-tokens, in reviseval --revision-tokens"
+                    "the text was truncated by the token limit and not used as a reference (allow it with \
+                     --use-truncated); raise --max-tokens, in reviseval --revision-tokens"
                 }
                 "unparsed" => {
-                    "no generated answer holds what was asked for, or the limit of tokens cut it off (--max-tokens); \
-                     the \
-                     row's `why` says which. Label probabilities need no parsing (--verdict label, compare --decide \
-                     prob, g-eval)"
+                    "the generated answer has no readable verdict or was truncated (--max-tokens); the row's `why` has \
+                     the reason. Label probabilities need no parsing (--verdict label, compare --decide prob, g-eval)"
                 }
-                "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where",
+                "not_finite" => "the model computed no finite number; the row's `why` has the place",
                 _ => continue,
             };
             notes.push(format!("{name}: {hint}"));
@@ -358,7 +353,7 @@ impl Outcomes {
         notes
     }
 
-    /// `4 scored, 1 too_long`; `none` where nothing was asked.
+    /// `4 scored, 1 too_long`, or `none`.
     pub fn line(&self) -> String {
         if self.counts.is_empty() {
             return "none".to_owned();

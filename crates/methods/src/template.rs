@@ -1,13 +1,12 @@
-//! Prompt templates: Jinja files whose slots are checked before the model is asked anything.
+//! Prompt templates: Jinja files whose slots are checked before the model is queried.
 //!
-//! A template is built in or a file of the user's. Its slots are *settings* (noun, attribute …: written by whoever runs
-//! the method) or *data* (context, candidates …: written by strangers). Data is quoted where it imitates the template's
-//! own lines, see [`crate::quote`]; it is a value, not a template, so `{{ }}` inside it is plain text. Nothing is
-//! escaped. A slot that holds several texts is a list.
+//! A template is built in or a file of the user. Its slots are *settings* (noun, attribute …: trusted, set by the user)
+//! or *data* (context, candidates …: untrusted). Data that imitates the template's own lines is quoted, see
+//! [`crate::quote`]. Data is a value, not a template, so `{{ }}` inside it is plain text. Nothing is escaped. A slot
+//! with several texts is a list.
 //!
-//! A comment that stands alone on its line, `{# user #}`, `{# assistant #}` or `{# system #}`, begins a turn of a chat;
-//! what precedes the first one is the user's, or nothing. Turns are cut in the template's source, so data cannot begin
-//! one.
+//! A comment alone on its line, `{# user #}`, `{# assistant #}` or `{# system #}`, begins a turn of a chat. Text before
+//! the first one is a user turn, unless empty. Turns are split in the template's source, so data cannot begin one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +24,14 @@ use crate::quote::{Quoted, Scaffold};
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum TemplateError {
     /// Neither a built-in template nor a file.
-    #[error("`{choice}` is neither a template of this method nor a file that can be read ({source})")]
-    #[diagnostic(help("the built-in templates are {known}; a file is given by its path"))]
+    #[error("`{choice}` is neither a template of this method nor a readable file ({source})")]
+    #[diagnostic(help("use one of the built-in templates ({known}) or the path of a file"))]
     Unknown {
-        /// What was given to `--template`.
+        /// The value of `--template`.
         choice: String,
         /// The built-in names.
         known: String,
-        /// What the system said about the file.
+        /// The system error for the file.
         source: std::io::Error,
     },
     /// Not valid Jinja.
@@ -42,45 +41,45 @@ pub enum TemplateError {
         template: String,
         /// The line.
         line: usize,
-        /// What the parser said.
+        /// The parser's message.
         why: String,
     },
     /// A slot that this method does not fill.
-    #[error("template `{template}` has a slot `{slot}` that is not filled here")]
+    #[error("template `{template}` has an unknown slot `{slot}`")]
     #[diagnostic(help("the slots are {known}"))]
     UnknownSlot {
         /// The template's name or path.
         template: String,
         /// The slot.
         slot: String,
-        /// The slots there are.
+        /// The existing slots.
         known: String,
     },
-    /// A slot that the method needs is not there.
-    #[error("template `{template}` never uses `{slot}`, so the answer cannot depend on it")]
-    #[diagnostic(help("put {{{{ {slot} }}}} where the text belongs"))]
+    /// The template lacks a slot that the method requires.
+    #[error("template `{template}` does not use `{slot}`, which the method requires")]
+    #[diagnostic(help("add {{{{ {slot} }}}} where the text belongs"))]
     MissingSlot {
         /// The template's name or path.
         template: String,
         /// The slot.
         slot: String,
     },
-    /// Data at the beginning of the model's answer, whose special tokens are meant.
-    #[error("template `{template}` begins the model's answer with `{slot}`, a text that could hold special tokens")]
-    #[diagnostic(help("put {{{{ {slot} }}}} into the user's turn"))]
+    /// The template puts data at the beginning of the model's answer, where special tokens are interpreted.
+    #[error("template `{template}` begins the model's answer with `{slot}`, which may contain special tokens")]
+    #[diagnostic(help("move {{{{ {slot} }}}} into the user's turn"))]
     DataInAnswer {
         /// The template's name or path.
         template: String,
         /// The slot.
         slot: String,
     },
-    /// A sample has nothing for a slot that the template prints.
-    #[error("template `{template}` prints `{slot}`, which sample `{sample}` does not have")]
-    #[diagnostic(help("write {{% if {} %}} … {{% endif %}} around it", slot.replace("`, `", " and ")))]
+    /// The template prints a slot that is empty for a sample.
+    #[error("template `{template}` uses `{slot}`, which sample `{sample}` lacks")]
+    #[diagnostic(help("wrap it in {{% if {} %}} … {{% endif %}}", slot.replace("`, `", " and ")))]
     EmptySlot {
         /// The template's name or path.
         template: String,
-        /// The slot, or several.
+        /// The slot or slots.
         slot: String,
         /// The sample's id.
         sample: String,
@@ -92,7 +91,7 @@ pub enum TemplateError {
         template: String,
         /// The sample's id.
         sample: String,
-        /// What the template engine said.
+        /// The template engine's message.
         why: String,
     },
 }
@@ -114,32 +113,33 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     turns: Vec<(Role, String)>,
-    /// What of the data was quoted.
+    /// The quoted texts of the data.
     pub quoted: Quoted,
 }
 
-/// How prompts are put to the model.
+/// How prompts are presented to the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptLayout {
-    /// As a chat, or as plain text.
+    /// Chat or plain text.
     pub chat: bool,
-    /// What the answer begins with (`Answer:`); empty for none.
+    /// The beginning of the answer (`Answer:`); empty for none.
     pub answer_prefix: String,
-    /// How an answer is announced where it is: no line of data may begin so, whether or not the prompt does.
+    /// The usual announcement of an answer. Lines of data that begin with it are quoted, whether or not the prompt uses
+    /// it.
     pub guarded: &'static str,
-    /// What prompts are given against texts that speak to the model.
+    /// The defences applied to prompts.
     pub defences: Vec<Defence>,
 }
 
 impl PromptLayout {
-    /// The same for an answer that plain text announces so, and a chat does not announce.
+    /// Sets the prefix that announces the answer in plain text; chats have none.
     #[must_use]
     pub fn announcing(&self, prefix: &str) -> Self {
         let answer_prefix = if self.chat { String::new() } else { prefix.to_owned() };
         Self { answer_prefix, ..self.clone() }
     }
 
-    /// What ends an answer of one line, besides the model: a model that continues plain text goes on.
+    /// Stop texts for an answer of one line: a model that continues plain text would not stop.
     pub fn line_end(&self) -> Vec<String> {
         if self.chat { Vec::new() } else { vec!["\n".to_owned()] }
     }
@@ -151,15 +151,15 @@ impl PromptLayout {
 }
 
 impl Rendered {
-    /// What ends an answer that the template begins with a mark of its own: `[End of …]` for `[Start of …]`.
+    /// The stop text of an answer that the template begins with a mark: `[End of …]` for `[Start of …]`.
     pub fn stop(&self) -> Option<String> {
         let (_, begun) = self.turns.last().filter(|(role, _)| *role == Role::Assistant)?;
         let block = begun.lines().last()?.strip_prefix("[Start of ")?.strip_suffix(']')?;
         Some(format!("[End of {block}]"))
     }
 
-    /// The turns as they are, the last of them an answer; as plain text apart by an empty line. A turn that came out empty
-    /// is left out.
+    /// The turns unchanged, the last of them an answer. In plain text an empty line separates turns. Empty turns are
+    /// omitted.
     pub fn conversation(self, layout: &PromptLayout) -> Prompt {
         let turns = self.turns.into_iter().map(|(role, text)| (role, text.trim().to_owned()));
         let turns = turns.filter(|(_, text)| !text.is_empty());
@@ -170,8 +170,8 @@ impl Rendered {
         Prompt::Text(turns.map(|(_, text)| text).collect::<Vec<_>>().join("\n\n"))
     }
 
-    /// A chat whose last answer begins with the prefix, and with the template's last turn where that is the
-    /// assistant's; or the same as plain text, turns apart by an empty line.
+    /// The prompt with the layout's answer prefix, then the template's last turn if that is the assistant's. In plain
+    /// text an empty line separates turns.
     pub fn prompt(mut self, layout: &PromptLayout) -> Prompt {
         let prefix = layout.answer_prefix.as_str();
         let begins = match self.turns.pop_if(|(role, _)| *role == Role::Assistant) {
@@ -193,13 +193,12 @@ impl Rendered {
     }
 }
 
-/// Stands for data while the scaffold is read off: a private-use character that no built-in template holds.
+/// Marks data while the scaffold is extracted: a private-use character that no built-in template contains.
 const MARK: char = '\u{f8ff}';
 
 impl Template {
-    /// Loads a built-in template by name or a file by path, which has the slots of the first of `builtins`, and checks
-    /// its slots against what will be filled. Lines of data that read like one of the template's lines or like the
-    /// layout's answer prefix will be quoted.
+    /// Loads a built-in template by name, or a file by path with the slots of the first of `builtins`, and checks its
+    /// slots. Lines of data that resemble the template's lines or the layout's answer prefix will be quoted.
     pub fn load(
         choice: &str,
         builtins: &[Builtin],
@@ -221,23 +220,23 @@ impl Template {
             env: environment(),
             turns: Vec::new(),
             settings,
-            // A file of the user's stands in the place of the first template and is filled as that is.
+            // A user's file replaces the first template and has its slots.
             data_slots: builtin.or(builtins.first()).map_or(&[], |builtin| builtin.data),
             used: BTreeSet::new(),
             scaffold: Scaffold::default(),
             defences: layout.defences.clone(),
         };
-        // After the hash is taken: the article belongs to the noun, which is a setting.
+        // Done after hashing: the article depends on the noun, which is a setting.
         let noun = template.settings.get("noun").map_or("", String::as_str);
         template.parse(&with_articles(&source, noun))?;
         template.check_slots()?;
         template.check_answer(builtins)?;
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {
             template.scaffold.add(announced, true);
-            // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
+            // Added as opening and as whole line: which one applies depends on whether it ends in a colon.
             template.scaffold.add(announced, false);
         }
-        // A defence knows the marks in a prompt by how they begin, and must not take a text's for them.
+        // Defences find the marks in a prompt by their beginning, so texts must not contain similar lines.
         if !template.defences.is_empty() {
             template.scaffold.guard_marks();
         }
@@ -245,8 +244,8 @@ impl Template {
         Ok(template)
     }
 
-    /// The same template, which must use this setting. No line of data may begin as the one that it stands in,
-    /// whatever the setting says here: it is one of many.
+    /// Requires the template to use this setting. Lines of data that begin like the setting's line are quoted, whatever
+    /// its value here, since it has many values.
     pub fn using(mut self, setting: &'static str) -> Result<Self, TemplateError> {
         self.must_use(setting)?;
         let said = self.settings.insert(setting, MARK.to_string());
@@ -255,20 +254,19 @@ impl Template {
         Ok(self)
     }
 
-    /// The same template, and data that hold one of these verdicts in double brackets are altered so that they hold
-    /// none.
+    /// Guards these verdicts: data that contains one in double brackets is altered.
     #[must_use]
     pub fn guarding_verdicts(mut self, verdicts: &[String]) -> Self {
         self.scaffold.guard_verdicts(verdicts);
         self
     }
 
-    /// The name given to `--template`.
+    /// The value of `--template`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What was filled into a slot that is a setting.
+    /// The value of a setting.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
@@ -278,12 +276,12 @@ impl Template {
         &self.sha256
     }
 
-    /// Fills the data slots for one sample; an empty text counts as absent.
+    /// Fills the data slots for one sample; an empty text counts as missing.
     pub fn render(&self, sample: &str, data: &[(&'static str, &str)]) -> Result<Rendered, TemplateError> {
         self.render_with(sample, data, &[])
     }
 
-    /// The same with lists; empty texts in them are left out, and an empty list counts as absent.
+    /// Fills the slots, with lists. Empty texts in lists are omitted, and an empty list counts as missing.
     pub fn render_with(
         &self,
         sample: &str,
@@ -293,7 +291,7 @@ impl Template {
         let mut quoted = Quoted::default();
         let mut quote = |name: &str, text: &str| {
             let (shown, lines) = self.scaffold.quote(text);
-            // What the template does not show cannot break out of it.
+            // A text that the template does not use needs no quoting.
             if lines > 0 && self.used.contains(name) {
                 quoted.add(text, lines);
             }
@@ -333,8 +331,8 @@ impl Template {
         self.data_slots.iter().filter(|slot| slot.required).try_for_each(|slot| self.must_use(slot.name))
     }
 
-    /// A last turn of the assistant's begins the model's answer, which is trusted: no data belongs there. Where the method's own
-    /// template has data there, it is a whole turn, and protected.
+    /// Refuses data in a final assistant turn: it begins the model's answer, which is trusted. If the method's own
+    /// template has data there, it is a complete, protected turn.
     fn check_answer(&self, builtins: &[Builtin]) -> Result<(), TemplateError> {
         let own = builtins.first().and_then(|builtin| parse(builtin.source).ok());
         if own.is_some_and(|(env, turns)| self.slot_in_answer(&env, &turns).is_some()) {
@@ -359,8 +357,8 @@ impl Template {
         Err(TemplateError::MissingSlot { template: self.name.clone(), slot: slot.to_owned() })
     }
 
-    /// Adds the template's own lines, with all data slots filled and with the required ones only, so that both branches of
-    /// an `if` are seen; lists with one text and with as many as may be.
+    /// Adds the template's own lines. Renders it with all data slots and with the required ones only, to cover both
+    /// branches of an `if`, and lists with one text and with the maximum.
     fn read_scaffold(&mut self) -> Result<(), TemplateError> {
         for (required_only, listed) in [(false, MAX_LIST), (false, 1), (true, 0)] {
             let wanted = self.data_slots.iter().filter(|slot| slot.required || !required_only);
@@ -370,7 +368,7 @@ impl Template {
             };
             let slots: BTreeMap<&'static str, Value> = wanted.map(mark).collect();
             let turns = match self.fill("(check)", &slots) {
-                // A template may print an optional slot outright; samples that lack it are refused when they come.
+                // A template may print an optional slot unconditionally; samples that lack it are refused later.
                 Err(TemplateError::EmptySlot { .. }) if required_only => continue,
                 turns => turns?,
             };
@@ -410,19 +408,19 @@ impl Template {
 
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    // A slot that is absent may be asked about in an `if`, and not be printed as nothing.
+    // An `if` may test a missing slot, but printing one is an error.
     env.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    // Prompts are no HTML, whatever their file is called.
+    // Prompts are not HTML, whatever the file's extension.
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
     env
 }
 
-/// The parts of a template, and in what order which role says them.
+/// The environment with the parts of a template, and their roles in order.
 type Parsed = (Environment<'static>, Vec<(Role, String)>);
 
-/// The turns of a source by their keys in an environment; or the line of a mistake and what it is.
+/// The turns of a source by key in an environment; an error has a line and a message.
 fn parse(source: &str) -> Result<Parsed, (usize, String)> {
     let mut env = environment();
     let mut turns = Vec::new();
@@ -436,20 +434,20 @@ fn parse(source: &str) -> Result<Parsed, (usize, String)> {
     Ok((env, turns))
 }
 
-/// The slots that the templates of an environment use.
+/// The slots used by the templates of an environment.
 fn used(env: &Environment<'_>) -> BTreeSet<String> {
     let globals: BTreeSet<String> = env.globals().map(|(name, _)| name.to_owned()).collect();
     let slots = env.templates().flat_map(|(_, template)| template.undeclared_variables(false));
-    // Functions of the engine (`range`) are no slots.
+    // Functions of the engine (`range`) are not slots.
     slots.filter(|name| !globals.contains(name)).collect()
 }
 
-/// The slots of a template; `None` where it is not valid.
+/// The slots of a template; `None` if it is invalid.
 pub fn variables(source: &str) -> Option<BTreeSet<String>> {
     parse(source).ok().map(|(env, _)| used(&env))
 }
 
-/// Lines of the source before each turn, its role and its text.
+/// For each turn: the lines of source before it, its role and its text.
 fn split_turns(source: &str) -> Vec<(usize, Role, String)> {
     let mut turns = vec![(0, Role::User, String::new())];
     for (number, line) in source.lines().enumerate() {
@@ -467,7 +465,7 @@ fn split_turns(source: &str) -> Vec<(usize, Role, String)> {
             text.push('\n');
         }
     }
-    // Before the first marker there may be no more than a comment about the template.
+    // Text before the first marker is omitted if it is only a comment.
     if turns.len() > 1 && is_comment(&turns[0].2) {
         turns.remove(0);
     }
@@ -530,7 +528,7 @@ mod tests {
         for line in hostile.lines().take(3) {
             assert!(marked.contains(&format!("\n> {line}\n")), "{line:?} in {marked}");
         }
-        // Two marks, and what is said of them.
+        // Two marks and their explanation.
         let code = marked.split("[Start of Summary ").nth(1).and_then(|rest| rest.split(']').next()).expect("a code");
         assert_eq!(marked.matches(code).count(), 3, "{marked}");
     }

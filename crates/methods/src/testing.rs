@@ -1,5 +1,5 @@
-//! What the tests of all methods share: samples whose texts carry their quality, judges that read it, and the way from
-//! arguments to summary.
+//! Shared test helpers: samples whose texts contain their quality, judges that read it, and running a method from
+//! arguments.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
 
-/// What an error says, its hint and those of its causes, a line each.
+/// An error with its hint and those of its causes, one line each.
 pub(crate) fn told(error: &dyn Diagnostic) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
@@ -25,7 +25,7 @@ pub(crate) fn told(error: &dyn Diagnostic) -> String {
     text
 }
 
-/// What a model answers to one request, for a script that looks at the request first.
+/// The answer of a model to one request, for scripts that inspect the request first.
 pub(crate) fn scored_by(model: &ScriptedModel, request: &ScoreRequest) -> ScoreResult {
     let mut found = None;
     let keep = &mut |_, result| {
@@ -36,7 +36,7 @@ pub(crate) fn scored_by(model: &ScriptedModel, request: &ScoreRequest) -> ScoreR
     found.expect("one result")
 }
 
-/// What a model writes for one request.
+/// The generated result of a model for one request.
 pub(crate) fn written_by(model: &ScriptedModel, request: &GenerateRequest) -> GenerateResult {
     let mut found = None;
     let keep = &mut |_, result| {
@@ -47,7 +47,7 @@ pub(crate) fn written_by(model: &ScriptedModel, request: &GenerateRequest) -> Ge
     found.expect("one result")
 }
 
-/// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
+/// A sample whose candidates `0`, `1` … have these qualities, in the text and as gold for coherence.
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
     let candidate = |(k, quality): (usize, &f64)| Candidate {
         id: k.to_string(),
@@ -65,7 +65,7 @@ pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
     }
 }
 
-/// Runs a method as the command line would.
+/// Runs a method like the command line.
 pub(crate) fn run(
     args: &str,
     samples: &[Sample],
@@ -76,7 +76,7 @@ pub(crate) fn run(
     (result, output)
 }
 
-/// The same into any output.
+/// Runs a method with the given output.
 pub(crate) fn run_into(
     args: &str,
     samples: &[Sample],
@@ -86,7 +86,7 @@ pub(crate) fn run_into(
     run_by(args, samples, model, &[], output)
 }
 
-/// The same with further models.
+/// Runs a method with further models.
 pub(crate) fn run_by(
     args: &str,
     samples: &[Sample],
@@ -100,8 +100,7 @@ pub(crate) fn run_by(
     method.run(samples, &mut Run::new(model, output).with_other_models(others))
 }
 
-/// Runs a method with a stage's table as a file `t` would have it, a row in each line; what is told of it where it is
-/// refused.
+/// Runs a method with a stage's table from a file `t`, one row per line; returns the error text if it is refused.
 pub(crate) fn run_from(
     args: &str,
     samples: &[Sample],
@@ -115,18 +114,18 @@ pub(crate) fn run_from(
     configured(args).expect("valid options").run(samples, &mut run).map_err(|error| told(&error))
 }
 
-/// A stage's table as a file `t` would have it.
+/// A stage's table from a file `t`.
 fn table(stage: &str, rows: &[Value]) -> BTreeMap<String, GivenTable> {
     let rows = (1..).zip(rows.iter().cloned()).collect();
     BTreeMap::from([(stage.to_owned(), GivenTable { path: "t".into(), rows })])
 }
 
-/// How a rehearsal of the same ends; what the model says is not looked at.
+/// The end of a dry run.
 pub(crate) fn rehearse(args: &str, samples: &[Sample], model: &dyn LanguageModel) -> MethodError {
     rehearse_by(args, samples, model, Staging::default())
 }
 
-/// The same with a stage's table from a file.
+/// The end of a dry run with a stage's table from a file.
 pub(crate) fn rehearse_from(
     args: &str,
     samples: &[Sample],
@@ -144,14 +143,14 @@ fn rehearse_by(args: &str, samples: &[Sample], model: &dyn LanguageModel, stagin
     method.run(samples, &mut run).expect_err("a rehearsal has no summary")
 }
 
-/// `compare --attribute coherence --analyses`: a method with options as they are typed.
+/// Configures a method from typed options: `compare --attribute coherence --analyses`.
 pub(crate) fn configured(args: &str) -> Result<Box<dyn Configured>, MethodError> {
     let (name, options) = args.split_once(' ').unwrap_or((args, ""));
     let method = method(name).expect("a registered method");
     method.with(&given(&method.options(), options))
 }
 
-/// Options as they are typed. Those that are none of `known` are given as they are, and the method refuses them.
+/// Parses typed options. Unknown ones are passed on, for the method to refuse.
 pub(crate) fn given(known: &[OptionSpec], text: &str) -> GivenOptions {
     let mut given = GivenOptions::new();
     for option in text.split("--").filter(|option| !option.trim().is_empty()) {
@@ -177,14 +176,14 @@ pub(crate) fn given(known: &[OptionSpec], text: &str) -> GivenOptions {
     given
 }
 
-/// The qualities of the texts in a prompt, in the order shown.
+/// The qualities of the texts in a prompt, in presentation order.
 pub(crate) fn qualities(prompt: &Prompt) -> Vec<f64> {
     let text = prompt.text();
     let values = text.split("quality=").skip(1).map(|rest| rest.split_whitespace().next().expect("a value"));
     values.map(|value| value.parse().expect("a number")).collect()
 }
 
-/// A text that the model generated before it ended its turn.
+/// A finished generated text.
 pub(crate) fn generated(text: &str) -> GenerateResult {
     let (outcome, finish) = (Outcome::Scored, Some(Finish::EndOfTurn));
     GenerateResult { text: text.to_owned(), token_ids: vec![1], finish, ..GenerateResult::without_text(outcome, 7) }
@@ -194,7 +193,7 @@ pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// A pairwise judge who knows the qualities: log-odds of the first are `sharpness · difference + bias`.
+/// A pairwise judge that knows the qualities: log-odds of the first are `sharpness · difference + bias`.
 pub(crate) fn pair_judge(sharpness: f64, bias: f64) -> ScriptedModel {
     ScriptedModel::from_probabilities(move |request: &ScoreRequest| {
         let shown = qualities(&request.prompt);

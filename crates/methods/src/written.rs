@@ -1,4 +1,4 @@
-//! Texts that a model writes to be used further on, and how they ended.
+//! Texts that a model writes for later use, and their outcomes.
 
 use std::fmt;
 
@@ -10,38 +10,38 @@ use serde_json::Value;
 
 use crate::stage::{RowError, flatten_into};
 
-/// How a text ended.
+/// The outcome of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum WrittenOutcome {
-    /// There it is, whole. Revisions call it `revised`.
+    /// The text is complete. Revisions call it `revised`.
     #[serde(alias = "revised")]
     Written,
-    /// It reached the limit of tokens, or the end of the model's context, and is cut off.
+    /// The text was truncated at the token limit or the end of the context.
     Truncated,
-    /// The model wrote nothing, or there was nothing to show it.
+    /// The model wrote nothing, or the prompt had nothing to show.
     Empty,
-    /// The prompt with the longest answer does not fit.
+    /// The prompt with the longest possible answer exceeds the context.
     TooLong {
         /// Tokens of prompt and longest answer.
         tokens_needed: usize,
         /// The model's limit.
         limit: usize,
     },
-    /// The model's chat template would show another text than the one given.
+    /// The model's chat template would alter the text.
     Altered {
         /// What differs.
         why: String,
     },
-    /// The model's arithmetic gave no usable number.
+    /// The model computed no finite number.
     NotFinite {
-        /// Which number.
+        /// The number concerned.
         why: String,
     },
 }
 
 impl WrittenOutcome {
-    /// How the text of a request ended.
+    /// The outcome of a generation.
     pub fn of(result: &GenerateResult) -> Self {
         match &result.outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
@@ -53,7 +53,7 @@ impl WrittenOutcome {
         }
     }
 
-    /// Whether there is a text; either may be where the arithmetic failed.
+    /// Whether there is a text; `None` if either is possible because the arithmetic failed.
     pub fn has_text(&self) -> Option<bool> {
         match self {
             Self::Written | Self::Truncated => Some(true),
@@ -62,18 +62,18 @@ impl WrittenOutcome {
         }
     }
 
-    /// Whether the model can have finished so.
+    /// Whether this outcome is consistent with the finish reason.
     pub fn may_finish(&self, finish: Finish) -> bool {
         match self {
             Self::Written => finish != Finish::Length,
             Self::Truncated => finish == Finish::Length,
-            // White space alone may reach any end.
+            // White space alone may have any finish reason.
             Self::Empty => true,
             Self::TooLong { .. } | Self::Altered { .. } | Self::NotFinite { .. } => false,
         }
     }
 
-    /// As rows have it.
+    /// The name in rows.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Written => "written",
@@ -86,37 +86,37 @@ impl WrittenOutcome {
     }
 }
 
-/// A text in place of one that is not written. A frequent word is one token in every vocabulary. Such texts share
-/// short beginnings only, as real texts do: the last digit comes first.
+/// A stand-in text in a dry run. A frequent word is one token in every vocabulary. The last digit comes first, so that
+/// stand-ins share only short prefixes, like real texts.
 pub fn dry_text(number: impl fmt::Display, words: usize) -> String {
     let own: String = number.to_string().chars().rev().collect();
     format!("{own}{}", " the".repeat(words))
 }
 
-/// An answer with a text of so many tokens, in place of one that is not written.
+/// A stand-in answer with a text of this many tokens.
 pub fn dry_result(number: usize, tokens: usize) -> GenerateResult {
     let nothing = GenerateResult::without_text(Outcome::Scored, 0);
     GenerateResult { text: dry_text(number, tokens), token_ids: vec![0; tokens], ..nothing }
 }
 
-/// A text, or why there is none: the fields of a row.
+/// A text, or why it is missing: the fields of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WrittenText {
-    /// Without outer white space; nothing else is taken away.
+    /// The text, trimmed but otherwise unchanged.
     pub text: String,
     #[serde(flatten)]
-    /// How it ended.
+    /// The outcome.
     pub ended: WrittenOutcome,
     /// Why the model stopped.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
     pub prompt_tokens: Option<usize>,
-    /// Not known of one that somebody else has written.
+    /// Absent for a text from another source.
     pub tokens: Option<usize>,
 }
 
 impl WrittenText {
-    /// What came of a request.
+    /// The text of a generation.
     pub fn of(result: &GenerateResult) -> Self {
         Self {
             text: result.text.trim().to_owned(),
@@ -127,29 +127,29 @@ impl WrittenText {
         }
     }
 
-    /// Of a prompt that would have nothing to show.
+    /// The result of a prompt with nothing to show.
     pub fn nothing() -> Self {
         Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, prompt_tokens: None, tokens: Some(0) }
     }
 
-    /// How it ended, as outcomes count it: what was cut off is used as far as it goes, and leaves nothing open.
+    /// The outcome for counting: truncated text is used, so it counts as answered.
     pub fn outcome(&self) -> &'static str {
         if self.ended == WrittenOutcome::Truncated { "truncated_used" } else { self.ended.name() }
     }
 
-    /// Whether it may be used: a text that was cut off is used where it serves as far as it goes.
+    /// The text, if it is complete or truncated.
     pub fn usable(&self) -> Option<&str> {
         matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())
     }
 
-    /// The row of which it is the rest.
+    /// The row: the identifying fields, then the text.
     pub fn row(&self, identity: Value) -> serde_json::Result<Value> {
         let mut row = identity;
         flatten_into(&mut row, self)?;
         Ok(row)
     }
 
-    /// What a row that was written before, or by somebody else, says: a text is enough.
+    /// Reads a row written before or provided by the user; a text alone is enough.
     pub fn read(row: &Value) -> Result<Self, RowError> {
         let given: GivenText = from_value(row)?;
         let said = row.get("outcome").filter(|outcome| !outcome.is_null());
@@ -160,14 +160,14 @@ impl WrittenText {
         let is_empty = given.text.trim().is_empty();
         let outcome = || match said {
             Some(said) => format!("`outcome` is `{}`", said.as_str().unwrap_or_default()),
-            None => "no `outcome` says why".to_owned(),
+            None => "`outcome` is missing".to_owned(),
         };
         if ended.has_text() == Some(is_empty) {
-            let text = if is_empty { "`text` is empty" } else { "there is a `text`" };
-            return Err(format!("{text}, and {}", outcome()).into());
+            let text = if is_empty { "`text` is empty" } else { "`text` exists" };
+            return Err(format!("{text}, but {}", outcome()).into());
         }
         if let Some(finish) = given.finish.filter(|finish| !ended.may_finish(*finish)) {
-            return Err(format!("`finish` is `{}`, and {}", name(&finish), outcome()).into());
+            return Err(format!("`finish` is `{}`, but {}", name(&finish), outcome()).into());
         }
         let GivenText { text, finish, prompt_tokens, tokens } = given;
         Ok(Self { text, ended, finish, prompt_tokens, tokens })

@@ -1,4 +1,4 @@
-//! Texts that the model writes once for each attribute, before anything is judged: steps to proceed by, a checklist.
+//! Texts that the model writes once per attribute before judging: evaluation steps or a checklist.
 
 use probity_lm::{Constraint, Finish, GenerateRequest, GenerateResult, Outcome, Prompt, plain_error};
 use serde::Serialize;
@@ -8,28 +8,28 @@ use crate::answer_text::{answer_of, answer_text};
 use crate::stage::flatten_into;
 use crate::{MethodError, Run};
 
-/// What is to be written.
+/// What to generate.
 pub(crate) struct WrittenOnce<'a, T> {
-    /// The table of what was written, the field of its rows that has it, and what errors call it.
+    /// The name of the table, of its field with the result, and of the text in errors.
     pub(crate) table: &'static str,
-    /// What asks for it, what limits it, and what takes its place.
+    /// The options that request it, limit it and replace it.
     pub(crate) option: &'static str,
     pub(crate) limit: &'static str,
     pub(crate) instead: &'static str,
     pub(crate) attributes: &'a [String],
-    /// One for each attribute.
+    /// One prompt for each attribute.
     pub(crate) prompts: Vec<Prompt>,
-    /// The longest text.
+    /// The token limit.
     pub(crate) tokens: u32,
-    /// What it must look like.
+    /// The constraint on the text.
     pub(crate) constraint: Option<Constraint>,
-    /// What a text says, or why it says nothing.
+    /// Parses a text, or returns why it is unusable.
     pub(crate) read: fn(&str) -> Result<T, String>,
 }
 
-/// How the model came to a text.
+/// How a generation ended.
 #[derive(Serialize)]
-struct Ended<'a> {
+struct WriteEnd<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
     finish: Option<Finish>,
@@ -38,8 +38,8 @@ struct Ended<'a> {
 }
 
 impl<T: Serialize> WrittenOnce<'_, T> {
-    /// What the model wrote for each attribute, decoded greedily; nothing in a dry run, where nothing is asked. An error
-    /// where a text is empty, not finished or not what was asked for.
+    /// Generates a text for each attribute by greedy decoding; `None` in a dry run. A text that is empty, truncated or
+    /// malformed is an error.
     pub(crate) fn write(&self, run: &mut Run<'_>) -> Result<Option<Vec<T>>, MethodError> {
         let requests = self.attributes.iter().zip(&self.prompts).map(|(attribute, prompt)| {
             let id = format!("{}/{attribute}", self.table);
@@ -60,13 +60,13 @@ impl<T: Serialize> WrittenOnce<'_, T> {
         Ok(written.into_iter().collect())
     }
 
-    /// What could not be read stands there as the model wrote it.
+    /// The row of a text; unparsed text is stored unchanged.
     fn row(&self, attribute: &str, result: &GenerateResult) -> serde_json::Result<Value> {
         let text = result.text.trim();
         let read = answer_of(result).ok().and_then(|answer| (self.read)(answer.trim()).ok());
         let written = read.map_or_else(|| Ok(json!(text)), serde_json::to_value)?;
         let mut row = json!({ "attribute": attribute, self.table: written });
-        let ended = Ended {
+        let ended = WriteEnd {
             outcome: &result.outcome,
             finish: result.finish,
             prompt_tokens: result.prompt_tokens,
@@ -78,23 +78,22 @@ impl<T: Serialize> WrittenOnce<'_, T> {
 
     fn read(&self, attribute: &str, result: &GenerateResult) -> Result<Option<T>, MethodError> {
         let Self { table, option, limit, instead, tokens, .. } = self;
-        let by_hand = format!("give the {table} yourself: {instead}");
+        let by_hand = format!("write the {table} yourself: {instead}");
         let (why, hint) = match (&result.outcome, result.finish) {
             (Outcome::Empty, None) => return Ok(None),
             (Outcome::TooLong { tokens_needed, limit: fits }, _) => (
-                format!("the prompt with its answer needs {tokens_needed} tokens, and {fits} would fit"),
+                format!("prompt and answer need {tokens_needed} tokens, but only {fits} fit"),
                 if tokens_needed.saturating_sub(*tokens as usize) < *fits {
                     format!("lower {limit}")
                 } else {
-                    "shorten what the prompt says: --criteria, or the template".to_owned()
+                    "shorten the prompt: --criteria or the template".to_owned()
                 },
             ),
             (Outcome::Altered { why } | Outcome::NotFinite { why }, _) => (why.clone(), by_hand),
-            (_, Some(Finish::Length)) => (
-                format!("the model had not finished them after {tokens} tokens"),
-                format!("raise {limit}, or {by_hand}"),
-            ),
-            _ if result.text.trim().is_empty() => ("the model wrote nothing".to_owned(), by_hand),
+            (_, Some(Finish::Length)) => {
+                (format!("the text was truncated after {tokens} tokens"), format!("raise {limit}, or {by_hand}"))
+            }
+            _ if result.text.trim().is_empty() => ("the generated text is empty".to_owned(), by_hand),
             _ => match answer_text(&result.text, result.finish) {
                 Err(why) => (why.to_string(), by_hand),
                 Ok(answer) => match (self.read)(answer.trim()) {

@@ -1,4 +1,4 @@
-//! `BARTScore` (Yuan et al. 2021): how probable a sequence-to-sequence model finds one text, given another.
+//! `BARTScore` (Yuan et al. 2021): the likelihood of one text given another under a sequence-to-sequence model.
 
 use std::sync::Arc;
 
@@ -150,7 +150,7 @@ impl Metric for BartScore {
     }
 }
 
-/// The mean of both directions; the first that is undefined says why there is none.
+/// The mean of both directions; undefined for the first direction that is undefined.
 fn f_score(precision: Score, recall: Score) -> Score {
     match (precision, recall) {
         (Score::Value(precision), Score::Value(recall)) => Score::Value(f64::midpoint(precision, recall)),
@@ -158,13 +158,13 @@ fn f_score(precision: Score, recall: Score) -> Score {
     }
 }
 
-/// What is given and what is asked, by reference: precision's pair and recall's.
+/// The (condition, continuation) pairs of precision and recall for each reference.
 fn both_ways<'a>(item: &MetricItem<'a>) -> Vec<(&'a str, &'a str)> {
     item.references.iter().flat_map(|reference| [(*reference, item.candidate), (item.candidate, *reference)]).collect()
 }
 
 impl BartScore {
-    /// One of several scores; where none is defined, the first's reason.
+    /// Combines several scores; if none is defined, returns the first reason.
     fn over_references(&self, scores: impl Iterator<Item = Score>) -> Score {
         let scores: Vec<Score> = scores.collect();
         let values = || scores.iter().filter_map(|score| score.value());
@@ -192,15 +192,13 @@ impl Metric for BartScoreSource {
     }
 }
 
-/// The mean log-probability of each pair's second text's tokens, given the first. Pairs that are the same are asked
-/// once.
+/// The mean token log-probability of each pair's second text, given the first. Equal pairs are computed once.
 fn log_probabilities(
     metric: &str,
     model: &dyn LanguageModel,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<Score>, MetricError> {
-    // Texts that systems share, and references of one sample, make the same pair often; a model's answer is the dear
-    // part.
+    // Shared system outputs and references of one sample repeat pairs, and model queries are expensive.
     let mut index = FxHashMap::default();
     let mut distinct: Vec<(&str, &str)> = Vec::new();
     for pair in pairs {
@@ -211,7 +209,7 @@ fn log_probabilities(
     }
     let mut answers = vec![Score::Undefined("a text is empty"); distinct.len()];
     let asked: Vec<usize> = (0..distinct.len())
-        // An empty condition would be asked as a text without one, which is another question.
+        // An empty condition would be treated as no condition, which is a different query.
         .filter(|&at| !distinct[at].0.trim().is_empty() && !distinct[at].1.trim().is_empty())
         .collect();
     let mut requests = asked.iter().map(|&at| {
@@ -240,7 +238,7 @@ fn mean(result: &ScoreResult) -> Score {
             _ => "a text is empty",
         });
     };
-    // By token, as the paper: a sum would rank texts by their length.
+    // Per token, as in the paper: a sum would rank texts by length.
     let mean = continuation.logprob / continuation.token_logprobs.len() as f64;
     if mean.is_finite() { Score::Value(mean) } else { Score::Undefined("the model finds the text impossible") }
 }
@@ -278,7 +276,7 @@ mod tests {
         let items = [item("a bc", &["abcdefgh"])];
         assert_eq!(scored("bart-score:direction=precision", &items)[0], [-8.0, -8.0, -4.0].map(Score::Value));
         assert_eq!(scored("bart-score:direction=recall", &items)[0], [-4.0, -8.0, -4.0].map(Score::Value));
-        // A direction does not depend on the other one being defined.
+        // Each direction is independent of the other being defined.
         let impossible = scored("bart-score:direction=recall", &[item("impossible", &["a"])]);
         assert_eq!(impossible[0][0], Score::Value(-10.0));
     }

@@ -1,4 +1,4 @@
-//! `BERTScore` (Zhang et al. 2020), equal to the package bert-score's.
+//! `BERTScore` (Zhang et al. 2020), equal to the package bert-score.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct BertScore {
     baseline: Option<Triple>,
 }
 
-/// Precision, recall and F1, or something else of the three.
+/// A value each for precision, recall and F1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Triple {
     precision: f64,
@@ -90,7 +90,7 @@ score is undefined: an empty candidate or reference. Text beyond the model's con
     }
 }
 
-/// Why a file of baselines has no row for a layer.
+/// Invalid baseline file.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum BaselineError {
     #[error("{0}")]
@@ -103,10 +103,10 @@ enum BaselineError {
     Layer { layer: usize },
 }
 
-/// The first line of a file of baselines.
+/// The header of a baseline file.
 const HEADER: &str = "LAYER,P,R,F";
 
-/// The row of `layer` in a file of baselines.
+/// The row of `layer` in a baseline file.
 fn baseline_of(text: &str, layer: usize) -> Result<Triple, BaselineError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map(|(_, line)| line.trim());
@@ -143,7 +143,7 @@ impl Metric for BertScore {
         let (distinct, uses) = DistinctTexts::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let references = uses.iter().flat_map(|uses| &uses[1..]).map(|&text| &texts[text]);
-        // References alone: bert-score makes its idf of the list of references, each as often as it is given.
+        // Only references: bert-score computes idf from the list of references, including repetitions.
         let weighting =
             if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
         let job = EncodedItems {
@@ -161,14 +161,14 @@ impl Metric for BertScore {
     }
 }
 
-/// Hidden states, each of length one; `None` where one has no direction.
+/// Hidden states scaled to length one; `None` if one has no direction.
 fn unit_states(mut states: HiddenStates) -> Option<HiddenStates> {
     let width = states.hidden_size;
     encoded::normalise_rows(&mut states.values, width).then_some(states)
 }
 
 impl BertScore {
-    /// The row of a candidate, the first of `texts`, and its references.
+    /// The row of a candidate (the first of `texts`) and its references.
     fn row(&self, texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Vec<Score> {
         let left_out: usize = texts.iter().map(|text| text.left_out).sum();
         let triple =
@@ -181,9 +181,9 @@ impl BertScore {
     }
 }
 
-/// That of the reference that fits best.
+/// The scores with the best reference.
 fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Result<Triple, Score> {
-    // bert-score warns and says 0, which would count as the worst of all texts.
+    // bert-score warns and returns 0, which would count as the worst of all texts.
     if texts[0].from_text.is_empty() {
         return Err(EMPTY);
     }
@@ -198,7 +198,7 @@ fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighti
         let (reference, reference_weights) = weighed(at)?;
         let (nearest, nearest_back) = nearest(candidate, reference);
         let triple = Triple::new(weighted(&nearest, &candidate_weights), weighted(&nearest_back, &reference_weights));
-        // bert-score takes each maximum by itself, so that the F1 may be of another reference than the precision.
+        // bert-score takes each maximum separately, so F1 may be of another reference than precision.
         best = Some(best.map_or(triple, |best| best.highest(triple)));
     }
     best.ok_or(Score::Undefined("every reference is empty"))
@@ -207,7 +207,7 @@ fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighti
 impl Triple {
     fn new(precision: f64, recall: f64) -> Self {
         let sum = precision + recall;
-        // Cosines that cancel out exactly: neither is any good.
+        // The cosines may cancel out exactly; F1 is then 0.
         let f1 = if sum == 0.0 { 0.0 } else { 2.0 * precision * recall / sum };
         Self { precision, recall, f1 }
     }
@@ -230,7 +230,7 @@ impl Triple {
     }
 }
 
-/// Weights as shares of their sum; `None` where it is nothing.
+/// Weights divided by their sum; `None` if the sum is 0.
 fn shares(mut weights: Vec<f64>) -> Option<Vec<f64>> {
     let sum: f64 = weights.iter().sum();
     for weight in &mut weights {
@@ -243,9 +243,9 @@ fn weighted(values: &[f32], shares: &[f64]) -> f64 {
     values.iter().zip(shares).map(|(value, share)| f64::from(*value) * share).sum()
 }
 
-/// The cosine of each token's nearest on the other side, for both sides.
+/// For each token of both sides, the highest cosine with a token of the other side.
 fn nearest(candidate: &HiddenStates, reference: &HiddenStates) -> (Vec<f32>, Vec<f32>) {
-    // Both directions in one pass: the cosine of a pair, the dear part, is wanted for either side.
+    // Both directions in one pass, because the cosines are expensive.
     let mut forth = vec![f32::NEG_INFINITY; candidate.tokens];
     let mut back = vec![f32::NEG_INFINITY; reference.tokens];
     for (a, best) in candidate.values.chunks_exact(candidate.hidden_size).zip(&mut forth) {
@@ -266,8 +266,8 @@ mod tests {
     use crate::choose;
     use crate::error::hint_of;
 
-    /// Words are directions of the plane: `right` and `up` stand at right angles, `between` at 60 and 30 degrees from
-    /// them, what stands around texts is far from all.
+    /// Words are directions in the plane: `right` and `up` are orthogonal, `between` is at 60 and 30 degrees from them,
+    /// and special tokens are far from all.
     fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&["right", "up", "between", "nought"], 2, 3, |ids, layer| {
             let state = |id: &u32| match id {
@@ -306,7 +306,7 @@ mod tests {
         near(&scores.items[0], [2.0 * precision * cos30 / (precision + cos30), precision, cos30]);
         near(&scores.items[1], [1.0, 1.0, 1.0]);
         assert_eq!(scores.items[1][3], Score::Value(0.0));
-        // With layer 1 both words of the first candidate that have a direction are one.
+        // With layer 1 both words of the first candidate that have a direction are equal.
         let scores = scored("bert-score:layer=1", &[("up", &["between"])]);
         near(&scores.items[0], [1.0, 1.0, 1.0]);
     }
@@ -320,8 +320,8 @@ mod tests {
 
     #[test]
     fn idf_counts_references_and_not_candidates() {
-        // `right` stands in both references and weighs ln(3/3) = 0, `up` in one: ln(3/2); the candidate's `between` in
-        // none: ln 3.
+        // `right` is in both references and has weight ln(3/3) = 0, `up` is in one: ln(3/2); the candidate's `between`
+        // is in none: ln 3.
         let scores = scored("bert-score:idf=yes", &[("between up", &["right up"]), ("right", &["right"])]);
         let (up, between) = (1.5_f64.ln(), 3_f64.ln());
         let precision = (between * 0.75_f64.sqrt() + up) / (between + up);

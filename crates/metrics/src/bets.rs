@@ -1,4 +1,4 @@
-//! `BETS` (Zhao, Durmus and Yeung 2023): is the meaning kept, and are exchanged words simpler ones?
+//! `BETS` (Zhao, Durmus and Yeung 2023): meaning preservation and simplicity of replaced words.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct Bets {
     comparator: Option<Comparator>,
 }
 
-/// Why a text has no score.
+/// Reason for an undefined score.
 const EMPTY: &str = "the candidate is empty";
 const NO_DIRECTION: &str = "a hidden state has no direction";
 
@@ -101,7 +101,7 @@ impl Metric for Bets {
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
-        // The simplicity takes as long again, and is told with the meaning.
+        // Simplicity takes as long as meaning, but progress is reported only for meaning.
         let meaning = self.meaning(items, watch)?;
         let simplicity = match &self.comparator {
             Some(comparator) => self.simplicity(comparator, items)?,
@@ -123,7 +123,7 @@ impl Metric for Bets {
 }
 
 impl Bets {
-    /// Of each item, the mean over the source's tokens of the cosine with the nearest of the candidate's.
+    /// For each item, the mean over the source's tokens of the highest cosine with a token of the candidate.
     fn meaning(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<Vec<Score>, MetricError> {
         let texts = items.iter().map(|item| vec![item.candidate, item.source.unwrap_or_default()]);
         self.compared(texts, watch, |item, read| {
@@ -136,7 +136,7 @@ impl Bets {
         })
     }
 
-    /// Of each item, how much simpler the word is that was exchanged for the better.
+    /// For each item, the gain in simplicity of the replaced words.
     fn simplicity(&self, comparator: &Comparator, items: &[MetricItem<'_>]) -> Result<Vec<Score>, MetricError> {
         let cut = |text: &str| -> Vec<String> {
             words(&tokenized(self.options.tok, true, text)).map(str::to_owned).collect()
@@ -174,7 +174,7 @@ impl Bets {
         })
     }
 
-    /// What `compare` says of each item by the states of its texts.
+    /// Applies `compare` to the hidden states of each item's texts.
     fn compared<'a>(
         &self,
         texts: impl Iterator<Item = Vec<&'a str>>,
@@ -194,14 +194,14 @@ fn greatest(cosines: impl Iterator<Item = f32>) -> f32 {
     cosines.fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// What a text's tokens are: their directions, and their mean.
+/// Unit hidden states of a text's tokens, and their mean.
 struct WordStates {
     directions: HiddenStates,
     mean: Vec<f64>,
 }
 
 impl WordStates {
-    /// `None` where a state has no direction.
+    /// `None` if a state has no direction.
     fn of(mut states: HiddenStates) -> Option<Self> {
         let width = states.hidden_size;
         let mut mean = vec![0.0; width];
@@ -219,20 +219,20 @@ impl WordStates {
     }
 }
 
-/// A perceptron that says how much simpler a word is than another.
+/// A perceptron that predicts how much simpler one word is than another.
 struct Comparator {
-    layers: Vec<Linear>,
-    /// Twelve digits of the SHA-256 of its file.
+    layers: Vec<BetsLinear>,
+    /// The first twelve digits of its file's SHA-256.
     hash: String,
 }
 
-struct Linear {
-    /// By output.
+struct BetsLinear {
+    /// Keyed by output.
     weights: Vec<Vec<f64>>,
     bias: Vec<f64>,
 }
 
-/// Why a file is no comparator.
+/// Invalid comparator file.
 #[derive(Debug, thiserror::Error)]
 enum ComparatorError {
     #[error("it cannot be read: {0}")]
@@ -278,7 +278,7 @@ impl Comparator {
             if shape != [rows] {
                 return Err(ComparatorError::Shape { name, found: shape, wanted: rows });
             }
-            layers.push(Linear { weights: values.chunks_exact(columns).map(<[f64]>::to_vec).collect(), bias });
+            layers.push(BetsLinear { weights: values.chunks_exact(columns).map(<[f64]>::to_vec).collect(), bias });
             width = rows;
         }
         match layers.last() {
@@ -288,7 +288,7 @@ impl Comparator {
         }
     }
 
-    /// How much simpler the second word is than the first, by their mean states.
+    /// How much simpler the second word is than the first, from their mean states.
     fn simpler(&self, old: &[f64], new: &[f64]) -> f64 {
         let apart = old.iter().zip(new).map(|(a, b)| (a - b).abs());
         let mut values: Vec<f64> = old.iter().chain(new).copied().chain(apart).collect();
@@ -312,7 +312,7 @@ fn floats(file: &SafeTensors<'_>, name: &str) -> Result<(Vec<usize>, Vec<f64>), 
     Ok((tensor.shape().to_vec(), values.collect()))
 }
 
-/// Twelve digits of the SHA-256.
+/// The first twelve digits of the SHA-256.
 fn hash(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};
     format!("{:x}", Sha256::digest(bytes)).chars().take(12).collect()
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
     use crate::choose;
 
-    /// Words are directions of the plane, what stands around them is far from all.
+    /// Words are directions in the plane; special tokens are far from all.
     fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&["use", "utilise", "mill", "nought"], 2, 3, |ids, _| {
             let state = |id: &u32| match id {
@@ -351,13 +351,13 @@ mod tests {
         choose(metric)?[0].build(&models())?.score(&items, &|_| Ok(()))
     }
 
-    /// Writes layers with these weights by output, and a bias of zero but for the last.
+    /// Writes layers with these weights by output, and zero biases except for the last.
     fn comparator(folder: &Path, layers: &[(usize, usize, Vec<f32>)], bias: f32) -> String {
         let path = folder.join("comparator.safetensors");
         let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let mut data: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (place, (rows, columns, weights)) in layers.iter().enumerate() {
-            // Numbers leave out what has no weights.
+            // Numbers skip layers without weights.
             let name = format!("classification.{}", 2 * place);
             let last = if place + 1 == layers.len() { bias } else { 0.0 };
             data.insert(format!("{name}.weight"), (vec![*rows, *columns], bytes(weights)));
@@ -374,7 +374,8 @@ mod tests {
     fn meaning_is_what_of_the_source_is_near_something_in_the_candidate() {
         let scores = scored("bets", &[("use mill", "utilise mill"), ("use", "use"), ("", "use"), ("nought", "use")])
             .expect("scored");
-        // Around each text are two; utilise is nearer to mill than to use, mill is there, and the frame meets itself.
+        // Two special tokens surround each text; utilise is closer to mill than to use, mill is in both, and special
+        // tokens match themselves.
         let expected = (1.0 + f64::from(0.75_f32.sqrt()) + 1.0 + 1.0) / 4.0;
         let value = |row: &[Score], place: usize| row[place].value();
         assert!((value(&scores.items[0], 0).expect("some") - expected).abs() < 1e-6, "{:?}", scores.items[0]);
@@ -388,19 +389,19 @@ mod tests {
     #[test]
     fn the_comparator_sees_both_words_and_their_difference() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        // tanh of the difference's second number, twice, plus an eighth.
+        // tanh of the second component of the difference, twice, plus an eighth.
         let mut weights = vec![0.0; 9];
         weights[7] = 1.0;
         let file = comparator(folder.path(), &[(1, 9, weights), (1, 1, vec![2.0])], 0.125);
         let metric = format!("bets:comparator={file},alpha=0.5,beta=2");
         let scores = scored(&metric, &[("use mill", "utilise mill"), ("mill use", "use mill")]).expect("scored");
-        // Means are over a word's token and the two around it.
+        // Means are over a word's token and the two special tokens.
         let simplicity = 2.0 * (f64::from(0.75_f32.sqrt()) / 3.0).tanh() + 0.125;
         let meaning = (3.0 + f64::from(0.75_f32.sqrt())) / 4.0;
         let value = |row: &[Score], place: usize| row[place].value().expect("some");
         assert!((value(&scores.items[0], 2) - simplicity).abs() < 1e-6, "{:?}", scores.items[0]);
         assert!((value(&scores.items[0], 0) - (0.5 * simplicity + 2.0 * meaning)).abs() < 1e-6);
-        // Nothing was exchanged.
+        // No word was replaced.
         assert_eq!(scores.items[1][2], Score::Value(0.0));
     }
 

@@ -1,4 +1,4 @@
-//! BLANC-help (Vasilyev et al. 2020), equal to the package blanc's given the same sentences.
+//! BLANC-help (Vasilyev et al. 2020), equal to the package blanc for the same sentences.
 
 use std::sync::Arc;
 
@@ -56,12 +56,12 @@ pub(crate) struct Blanc {
     filler: u32,
 }
 
-/// The tool's own limit of what is read at once.
+/// The tool's limit on input tokens.
 const MOST_TOKENS: usize = 512;
-/// A sentence is cut down to so many tokens before a summary is cut.
+/// A sentence is shortened to this many tokens before the summary is shortened.
 const SENTENCE_KEEPS: usize = 100;
-/// Tokens of masked sequences that are held at once.
-// A list of documents is masked in many ways, so its sequences are many times its text: they are asked about in blocks.
+/// Number of tokens of masked sequences in memory.
+// Each document is masked in many ways, so its sequences are many times its length: they are processed in blocks.
 const BLOCK_TOKENS: usize = 1 << 21;
 
 impl Definition for Blanc {
@@ -91,7 +91,7 @@ comparable only under the same model, which the signature names. The score of al
         };
         let mask = encoder.tokenizer().framing().mask.ok_or_else(|| unfit("has no token for masks"))?;
         let filler = encoder.tokenizer().tokenize(&["."]).map_err(|source| failed(Self::NAME, source))?;
-        // The filler has to be as long as the summary, token for token: else positions behind it would differ.
+        // The filler must have as many tokens as the summary, or later positions would differ.
         let [filler] = *filler[0].as_slice() else { return Err(unfit("has no full stop of one token")) };
         Ok(Box::new(Self { encoder, options, mask, filler }))
     }
@@ -114,7 +114,7 @@ impl Metric for Blanc {
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let mut rows = Vec::with_capacity(items.len());
-        let mut block = Block::default();
+        let mut block = MaskedBlock::default();
         let mut done = 0;
         for item in items {
             block.add(self.masked(item)?);
@@ -130,27 +130,27 @@ impl Metric for Blanc {
     }
 }
 
-/// One masking of one sentence, behind the summary and behind the filler.
+/// One masking of one sentence, after the summary and after the filler.
 struct Masking {
     helped: MaskedSequence,
     filled: MaskedSequence,
-    /// What stands behind the masks.
+    /// The masked tokens.
     answers: Vec<u32>,
 }
 
-/// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of
-/// one length are). Which sequences of a block are an item's: helped, filled; and what stands behind the masks.
+/// Helped and filled sequence of an item in a block, and the masked tokens. Equal sequences of a block, such as the
+/// filled ones of summaries of equal length, are computed once.
 type PlacedMasks = (usize, usize, Vec<u32>);
 
 #[derive(Default)]
-struct Block {
+struct MaskedBlock {
     sequences: Vec<MaskedSequence>,
     index: FxHashMap<MaskedSequence, usize>,
     items: Vec<Result<Vec<PlacedMasks>, &'static str>>,
     tokens: usize,
 }
 
-impl Block {
+impl MaskedBlock {
     fn add(&mut self, item: Result<Vec<Masking>, &'static str>) {
         let item = item.map(|maskings| {
             maskings
@@ -173,7 +173,7 @@ impl Block {
 }
 
 impl Blanc {
-    /// Every masking of an item, or why there is none.
+    /// All maskings of an item, or why there are none.
     fn masked(&self, item: &MetricItem<'_>) -> Result<Result<Vec<Masking>, &'static str>, MetricError> {
         let summary = self.sentences(item.candidate)?;
         if summary.iter().all(Vec::is_empty) {
@@ -185,7 +185,7 @@ impl Blanc {
             .config()
             .description
             .context_length
-            // The tool cuts at 512 even where the model sees more; a longer view would give other scores.
+            // The tool truncates at 512 even if the model accepts more; a longer context would change scores.
             .map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS))
             .saturating_sub(framing.len());
         let document = self.sentences(item.source.unwrap_or_default())?;
@@ -198,7 +198,7 @@ impl Blanc {
 
     /// The tokens of each sentence.
     fn sentences(&self, text: &str) -> Result<Vec<Vec<u32>>, MetricError> {
-        // The tool normalises texts so before it looks for sentences.
+        // The tool's normalisation before sentence splitting.
         let text: String = text.nfkd().collect();
         let sentences: Vec<&str> =
             text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
@@ -234,7 +234,7 @@ impl Blanc {
         (0..gap).filter_map(masking).collect()
     }
 
-    fn judge(&self, block: Block) -> Result<Vec<Vec<Score>>, MetricError> {
+    fn judge(&self, block: MaskedBlock) -> Result<Vec<Vec<Score>>, MetricError> {
         let mut predicted: Vec<Vec<u32>> = vec![Vec::new(); block.sequences.len()];
         let take = &mut |index: usize, ids| {
             predicted[index] = ids;
@@ -258,7 +258,7 @@ impl Blanc {
             }
         }
         let share = |part: f64, whole: u32| match whole {
-            // The tool says 0 here, which is the score of a summary that helps as often as it hinders.
+            // The tool returns 0, the score of a summary that helps as often as it hinders.
             0 => Score::Undefined("no token of the source was masked and not hindered"),
             whole => Score::Value(part / f64::from(whole)),
         };
@@ -270,9 +270,9 @@ impl Blanc {
     }
 }
 
-/// A sentence and the summary's tokens that stand before it, cut to `limit` tokens as the tool does: first the
-/// sentence's end, down to [`SENTENCE_KEEPS`], then the summary's last sentences, and where its first alone is too
-/// long, the beginning of that.
+/// A sentence and the preceding summary tokens, truncated to `limit` tokens like the tool: first the end of the
+/// sentence, down to [`SENTENCE_KEEPS`], then the last sentences of the summary, and finally the end of its first
+/// sentence.
 fn fit<'a>(sentence: &'a [u32], summary: &[Vec<u32>], limit: usize) -> (&'a [u32], Vec<u32>) {
     let help = summary.concat();
     let excess = (help.len() + sentence.len()).saturating_sub(limit);
@@ -280,7 +280,7 @@ fn fit<'a>(sentence: &'a [u32], summary: &[Vec<u32>], limit: usize) -> (&'a [u32
         return (sentence, help);
     }
     let cut = excess.min(sentence.len().saturating_sub(SENTENCE_KEEPS));
-    // A model that sees less than that has a sentence cut further.
+    // Models with a shorter context shorten the sentence further.
     let sentence = &sentence[..(sentence.len() - cut).min(limit)];
     let room = limit - sentence.len();
     if help.len() <= room {
@@ -305,8 +305,7 @@ mod tests {
 
     const VOCABULARY: [&str; 8] = [".", "green", "house", "hou", "##ses", "a", "##s", "white"];
 
-    /// Whoever sees `green` somewhere before a mask says `house`, whoever sees `white` says `green`, all others say
-    /// `white`.
+    /// Predicts `house` if `green` occurs before the mask, `green` if `white` does, otherwise `white`.
     fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&VOCABULARY, 1, 1, |_, _| Vec::new()).with_masked(|sequence| {
             let sees = |id: u32, at: usize| sequence.ids[..at].contains(&id);
@@ -335,14 +334,14 @@ mod tests {
 
     #[test]
     fn a_summary_helps_where_it_makes_a_word_known() {
-        // One mask at a time: `house` twice, known behind `green` alone. `a` is too short.
+        // One mask at a time: `house` twice, predicted only after `green`. `a` is too short.
         let rows = scored(
             "blanc",
             &[("a house a house", "green"), ("a house a house", "house"), ("white house white", "green")],
         );
         assert_eq!(rows[0], [Score::Value(1.0), Score::Value(2.0)]);
         assert_eq!(rows[1], [Score::Value(0.0), Score::Value(2.0)]);
-        // Behind the filler both `white` are known, and behind `green` it is `house` alone.
+        // After the filler both `white` are predicted, and after `green` only `house`.
         assert_eq!(rows[2], [Score::Value(-1.0 / 3.0), Score::Value(3.0)]);
         assert_eq!(scored("blanc:measure=improve", &[("white house white", "green")])[0][0], Score::Value(1.0));
     }

@@ -1,4 +1,4 @@
-//! `bleu:tok=intl,smooth=floor,rouge-l`: metrics with their options as one text.
+//! Parses metrics with options, such as `bleu:tok=intl,smooth=floor,rouge-l`.
 
 use probity_lm::{did_you_mean, nearest};
 use probity_options::{GivenOptions, read_pair};
@@ -8,18 +8,18 @@ use crate::MetricError;
 use crate::metric::{DynDefinition, Metric, MetricItem, MetricModels, MetricSettings, Need};
 use crate::registry::{metric, metrics};
 
-/// A metric of the registry with the options that were chosen.
+/// A metric of the registry with its options.
 #[derive(Clone)]
 pub struct ChosenMetric {
     definition: &'static dyn DynDefinition,
     given: GivenOptions,
-    /// As typed: `bleu:tok=intl,smooth=floor`.
+    /// As written by the user: `bleu:tok=intl,smooth=floor`.
     label: String,
 }
 
-/// Reads metrics with their options: names with commas between them, each with `:KEY=VALUE,KEY=VALUE` where it has
-/// options. What has `=` and no `:` belongs to the metric before it. An unknown name or key is refused with the
-/// nearest, and so is what is asked for twice.
+/// Parses a comma-separated list of metrics, each optionally followed by `:KEY=VALUE,KEY=VALUE`. An item with `=` and
+/// without `:` belongs to the preceding metric. Errors for an unknown name or key suggest the nearest one; repeated
+/// metrics are errors.
 ///
 /// # Errors
 /// [`MetricError::Unknown`] and [`MetricError::Option`].
@@ -27,8 +27,8 @@ pub fn choose(text: &str) -> Result<Vec<ChosenMetric>, MetricError> {
     let mut labels: Vec<String> = Vec::new();
     for piece in text.split(',').map(str::trim) {
         match labels.last_mut() {
-            // Commas part metrics as well as options. What has a `:` begins a metric, what has `=` alone goes on with
-            // one.
+            // Commas separate both metrics and options: an item with `:` starts a metric, one with only `=` continues
+            // it.
             Some(label) if piece.contains('=') && !piece.contains(':') => {
                 label.push(if label.contains(':') { ',' } else { ':' });
                 label.push_str(piece);
@@ -36,7 +36,7 @@ pub fn choose(text: &str) -> Result<Vec<ChosenMetric>, MetricError> {
             _ => labels.push(piece.to_owned()),
         }
     }
-    // Labels name columns and rows of what is written, so no two may be the same.
+    // Labels name columns and rows of the output, so they must be unique.
     if let Some(twice) = labels.iter().enumerate().find(|(index, label)| labels[..*index].contains(label)) {
         return Err(option(twice.1, "asked for twice", "name each metric once, or give it other options"));
     }
@@ -70,43 +70,43 @@ impl ChosenMetric {
         Ok(Self { definition, given, label })
     }
 
-    /// The metric with this value of an option for which the user gave none. The label stays as it was typed.
+    /// Sets a default for an option that the user omitted. The label is unchanged.
     #[must_use]
     pub fn with_default(mut self, field: &str, value: Value) -> Self {
         self.given.entry(field).or_insert(value);
         self
     }
 
-    /// What it is, from the registry.
+    /// The registry entry.
     pub fn definition(&self) -> &'static dyn DynDefinition {
         self.definition
     }
 
-    /// Names it among others: as it was typed, with its options.
+    /// The metric as written by the user, with its options.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// The label of each number of a row: `rouge-l`, `rouge-l.precision`, `rouge-l.recall`.
+    /// The label of each number in a row: `rouge-l`, `rouge-l.precision`, `rouge-l.recall`.
     pub fn components(&self) -> Vec<String> {
         let parts = self.definition.parts().iter().map(|part| format!("{}.{part}", self.label));
         std::iter::once(self.label.clone()).chain(parts).collect()
     }
 
-    /// All options, with defaults filled in.
+    /// All options, including defaults.
     pub fn options_in_force(&self) -> Value {
         self.definition.options_in_force(&self.given)
     }
 
-    /// The metric, ready to score.
+    /// Builds the metric.
     pub fn build(&self, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         self.definition.build(&self.given, models)
     }
 
-    /// Whether each item has what the metric needs.
+    /// Checks that each item has the inputs of the metric.
     ///
     /// # Errors
-    /// [`MetricError::NoItems`], and [`MetricError::Missing`] of the first item that lacks something.
+    /// [`MetricError::NoItems`], and [`MetricError::Missing`] for the first item that lacks an input.
     pub fn check(&self, items: &[MetricItem<'_>]) -> Result<(), MetricError> {
         if items.is_empty() {
             return Err(MetricError::NoItems);
@@ -119,18 +119,19 @@ impl ChosenMetric {
         Ok(())
     }
 
-    /// That an item lacks what the metric needs; `item` is how the caller calls it.
+    /// The error for an item that lacks an input; `item` is its name for the user.
     pub fn missing(&self, need: Need, item: String) -> MetricError {
         MetricError::Missing { metric: self.label.clone(), what: need.what(), item, hint: need.hint() }
     }
 
-    /// What the metric needs and the item lacks.
+    /// The first input of the metric that the item lacks.
     pub fn lacking(&self, item: &MetricItem<'_>) -> Option<Need> {
         self.definition.needs().iter().copied().find(|need| need.is_missing(item))
     }
 
-    /// What a score depends on, in sacrebleu's form: `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`;
-    /// `nrefs:var` where items differ in their number of references.
+    /// Everything that a score depends on, in sacrebleu's form:
+    /// `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`; `nrefs:var` if items differ in their number of
+    /// references.
     pub fn signature(&self, settings: MetricSettings, items: &[MetricItem<'_>]) -> String {
         let mut fields = Vec::new();
         if self.definition.needs().contains(&Need::References) {
@@ -146,7 +147,7 @@ impl ChosenMetric {
 }
 
 impl Need {
-    /// Whether the item lacks it.
+    /// Whether the item lacks this input.
     pub fn is_missing(self, item: &MetricItem<'_>) -> bool {
         match self {
             Self::References => item.references.is_empty(),
@@ -155,7 +156,7 @@ impl Need {
         }
     }
 
-    /// Why an item that lacks it has no score.
+    /// Reason for an undefined score of an item without it.
     pub fn why_undefined(self) -> &'static str {
         match self {
             Self::References => "the sample has no reference",
@@ -165,7 +166,7 @@ impl Need {
         }
     }
 
-    /// What is to be said where it is lacking.
+    /// Name of the missing input, for messages.
     pub fn what(self) -> &'static str {
         match self {
             Self::References => "a reference",
@@ -175,7 +176,7 @@ impl Need {
         }
     }
 
-    /// What to do about that.
+    /// Suggested fix.
     pub fn hint(self) -> &'static str {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
@@ -230,7 +231,7 @@ mod tests {
     fn what_is_unknown_is_refused_with_the_nearest() {
         for (text, wrong, hint) in [
             ("blue", "there is no metric `blue`; did you mean `bleu`?", "the metrics are bleu"),
-            ("bleu:tokk=intl", "bleu:tokk=intl: there is no option `tokk`; did you mean `tok`?", "its options are"),
+            ("bleu:tokk=intl", "bleu:tokk=intl: unknown option `tokk`; did you mean `tok`?", "its options are"),
             ("bleu:tok=int", "bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?", "it may be"),
             ("bleu:lowercase=maybe", "cannot be `maybe`", "write lowercase=yes or lowercase=no"),
         ] {

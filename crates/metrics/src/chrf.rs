@@ -1,4 +1,4 @@
-//! chrF (Popović 2015) and chrF++ (Popović 2017), equal to sacrebleu's (Post 2018).
+//! chrF (Popović 2015) and chrF++ (Popović 2017), equal to sacrebleu (Post 2018).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,10 +57,10 @@ n-grams counts almost nothing.";
     }
 }
 
-/// N-grams of one order.
+/// N-gram counts of one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ChrfCounts {
-    /// Of the candidate; 0 where the reference has none of this order.
+    /// In the candidate; 0 if the reference has none of this order.
     candidate: u64,
     reference: u64,
     matches: u64,
@@ -77,7 +77,8 @@ impl Metric for Chrf {
             ("nw", options.word_order.to_string()),
             ("space", yes(options.whitespace)),
         ];
-        // sacrebleu's signature has no beta; it is added only where it is not the usual one, so that others stay equal.
+        // sacrebleu's signature has no beta; it is added only for other values than the default, so that default
+        // signatures match.
         if options.beta != 2 {
             settings.push(("beta", options.beta.to_string()));
         }
@@ -100,7 +101,7 @@ impl Chrf {
         usize::from(self.0.char_order) + usize::from(self.0.word_order)
     }
 
-    /// The counts of every order against the reference with the best score; the first of equals.
+    /// The counts of every order against the best-scoring reference; the first of equals.
     fn best(&self, item: &MetricItem<'_>, ngrams: &mut Ngrams) -> Vec<ChrfCounts> {
         let lowered = |text: &str| if self.0.lowercase { text.to_lowercase() } else { text.to_owned() };
         let chars = |text: &str| {
@@ -165,19 +166,18 @@ fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -
     ngrams.matches(candidate, &mut matches);
     let counts = matches.iter().zip(1..).map(|(matches, n)| {
         let reference = total(reference.len(), n) as u64;
-        // sacrebleu counts nothing of an order that the reference has none of. Summed over a corpus this changes the
-        // score.
+        // sacrebleu ignores candidates' n-grams of an order that the reference lacks. This affects sums over a corpus.
         let candidate = if reference > 0 { total(candidate.len(), n) as u64 } else { 0 };
         ChrfCounts { candidate, reference, matches: u64::from(*matches) }
     });
     counts.collect()
 }
 
-/// A word of chrF++: one mark of ASCII's punctuation is taken off its end, or else off its beginning.
+/// A word of chrF++: one ASCII punctuation mark is separated from its end, or else from its beginning.
 fn apart(word: &str) -> impl Iterator<Item = &str> {
     let is_mark = |c: char| c.is_ascii_punctuation();
     let cut = match (word.chars().next(), word.chars().next_back()) {
-        // A mark by itself is a word, and is not taken off itself.
+        // A single mark is a word and stays whole.
         _ if word.chars().nth(1).is_none() => word.len(),
         (_, Some(last)) if is_mark(last) => word.len() - 1,
         (Some(first), _) if is_mark(first) => 1,

@@ -1,57 +1,57 @@
-//! Which scores are the better ones, and which numbers of a table are a metric's own.
+//! Which direction of scores is better, and which columns of a table are a metric's own scores.
 
 use crate::metric::DynDefinition;
 use crate::registry::metric;
 
-/// In which direction scores get better.
+/// Direction in which scores improve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
-    /// As of similarities and probabilities.
+    /// For similarities and probabilities.
     #[default]
     HigherIsBetter,
-    /// As of distances and error rates.
+    /// For distances and error rates.
     LowerIsBetter,
 }
 
 impl Direction {
-    /// Of the metric that a table of scores names so; of what is no metric's label a higher score is better.
+    /// The direction of a metric label; higher is better for unknown labels.
     pub fn of_label(label: &str) -> Self {
         definition(label).map_or(Self::HigherIsBetter, Self::of)
     }
 
-    /// Of a metric of the registry, and of its parts.
+    /// The direction of a metric of the registry and of its parts.
     pub fn of(definition: &dyn DynDefinition) -> Self {
         if definition.lower_is_better() { Self::LowerIsBetter } else { Self::HigherIsBetter }
     }
 
-    /// The score with the sign that makes the higher of two the better; of what it gives, the score again.
+    /// Changes the sign such that higher is better; applied twice, it returns the score.
     pub fn upwards(self, score: f64) -> f64 {
         match self {
             Self::HigherIsBetter => score,
-            // Not −score: zero stays the zero that it was.
+            // Not −score: 0 stays positive zero.
             Self::LowerIsBetter => 0.0 - score,
         }
     }
 }
 
-/// Of the label of a part, the label of the metric: `rouge-l:stem=yes` of `rouge-l:stem=yes.recall`.
+/// The metric label of a part's label: `rouge-l:stem=yes` for `rouge-l:stem=yes.recall`.
 pub fn whole(label: &str) -> Option<&str> {
     let parts = definition(label)?.parts();
     let (whole, part) = label.rsplit_once('.')?;
     parts.contains(&part).then_some(whole)
 }
 
-/// Whether a label is of a count beside a metric, such as `bert-score.left-out`, the tokens that the model did not see: it
-/// is no score of a text.
+/// Whether a label is a count beside a metric instead of a score, such as `bert-score.left-out`, the number of
+/// truncated tokens.
 pub fn is_count(label: &str) -> bool {
     whole(label).is_some() && label.ends_with(LEFT_OUT)
 }
 
-/// The ending of the part that counts tokens.
+/// The suffix of the part that counts tokens.
 const LEFT_OUT: &str = ".left-out";
 
-/// Labels are `NAME`, `NAME:OPTIONS` and either with `.PART`; before them may stand what they were held against, as in
-/// `adapted/bleu`. Tables of other tools write names as they like, `TER` say.
+/// Labels are `NAME`, `NAME:OPTIONS` and either with `.PART`, optionally with a prefix for the target of the
+/// comparison, as in `adapted/bleu`. Tables of other tools may use other spellings, such as `TER`.
 fn definition(label: &str) -> Option<&'static dyn DynDefinition> {
     let name = label.split([':', '.']).next().unwrap_or(label);
     metric(&name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase())

@@ -1,64 +1,64 @@
-//! Why a metric could not score.
+//! Errors of metrics.
 
 use probity_lm::BoxedError;
 
-/// Why whoever watches wants to stop.
+/// Error with which a progress callback stops a metric.
 pub type Stop = BoxedError;
 
-/// Why a metric could not be chosen or could not score.
+/// Error of choosing or computing a metric.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum MetricError {
-    /// No metric has this name.
+    /// Unknown metric.
     #[error("there is no metric `{name}`{near}")]
     #[diagnostic(help("the metrics are {known}"))]
     Unknown {
-        /// The name as typed.
+        /// Name as written by the user.
         name: String,
-        /// `; did you mean …?`, where a name is near enough.
+        /// `; did you mean …?`, or empty if no name is similar.
         near: String,
         /// All names.
         known: String,
     },
-    /// An option of a metric is not known, or its value does not suit.
+    /// Unknown option of a metric, or invalid value.
     #[error("{metric}: {why}")]
     #[diagnostic(help("{hint}"))]
     Option {
-        /// The metric as typed.
+        /// Metric as written by the user.
         metric: String,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
-        /// What to type instead.
+        /// Suggested fix.
         hint: String,
     },
     /// There are no items.
     #[error("there is no item to score")]
     #[diagnostic(help("check --data and --limit"))]
     NoItems,
-    /// An item lacks what the metric needs.
+    /// An item lacks an input of the metric.
     #[error("{metric} needs {what} for each item; {item} has none")]
     #[diagnostic(help("{hint}"))]
     Missing {
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
         /// `a reference` or `a source`.
         what: &'static str,
-        /// How the item is called: by its position, as `item 0`, or by the caller's own name.
+        /// Name of the item: its index, as `item 0`, or a name from the caller.
         item: String,
-        /// What to do.
+        /// Suggested fix.
         hint: &'static str,
     },
-    /// The model that a metric works with is not there.
+    /// The model of a metric is missing.
     #[error("{metric} needs {what}")]
     #[diagnostic(help("{hint}"))]
     NoModel {
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
-        /// Which kind.
+        /// Kind of model.
         what: &'static str,
-        /// What to do.
+        /// Suggested fix.
         hint: &'static str,
     },
-    /// Whoever watched wanted to stop.
+    /// The progress callback stopped the metric.
     #[error("the metric was stopped: {0}")]
     Stopped(
         #[source]
@@ -68,15 +68,15 @@ pub enum MetricError {
     /// A model failed.
     #[error("{metric}: {source}")]
     Model {
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
-        /// What the model said.
+        /// The error of the model.
         #[diagnostic_source]
         source: BoxedError,
     },
 }
 
-/// The error's own hint.
+/// The hint of the error.
 #[cfg(test)]
 pub(crate) fn hint_of(error: &MetricError) -> String {
     miette::Diagnostic::help(error).map(|hint| hint.to_string()).unwrap_or_default()

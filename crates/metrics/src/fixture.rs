@@ -1,4 +1,4 @@
-//! Models for tests whose answers can be worked out by hand.
+//! Test models with outputs that can be computed by hand.
 
 use std::sync::Arc;
 
@@ -9,9 +9,8 @@ use probity_lm::{
 
 use crate::{MetricItem, MetricModels};
 
-/// An encoder to which each word of the items is a direction of its own, at right angles to all others, and which
-/// guesses `There` behind any mask as soon as it has seen `quietly`; and [`Lengths`] with room for a hundred
-/// characters.
+/// An encoder with orthogonal word vectors, which predicts `There` for any mask after `quietly`; and [`Lengths`] with a
+/// limit of a hundred characters.
 pub(crate) fn models(items: &[MetricItem<'_>]) -> MetricModels {
     let texts = items
         .iter()
@@ -32,8 +31,8 @@ pub(crate) fn models(items: &[MetricItem<'_>]) -> MetricModels {
     MetricModels { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Lengths::new(100))) }
 }
 
-/// A language model to which a token's log-probability is minus the number of characters of the condition, `impossible`
-/// aside; conditions of more than so many are too long.
+/// A language model whose token log-probability is minus the number of characters of the condition, except for
+/// `impossible`; conditions longer than `limit` are too long.
 pub(crate) struct Lengths {
     description: ModelDescription,
     limit: usize,

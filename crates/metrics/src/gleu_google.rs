@@ -1,5 +1,5 @@
-//! GLEU of Google's translation system (Wu et al. 2016), equal to nltk's. It has nothing to do with the GLEU of
-//! grammatical error correction.
+//! GLEU of Google's translation system (Wu et al. 2016), equal to nltk. Unrelated to the GLEU of grammatical error
+//! correction.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ impl Metric for GleuGoogle {
 }
 
 impl GleuGoogle {
-    /// Matches and the larger number of n-grams, of the best reference; zeros where there is no n-gram.
+    /// Matches and the larger number of n-grams, for the best reference; zeros without n-grams.
     fn counts(&self, item: &MetricItem<'_>, ngrams: &mut Ngrams) -> (u64, u64) {
         let cut = |text| tokenized(self.0.tok, self.0.lowercase, text);
         let (candidate, references) =
@@ -99,10 +99,10 @@ impl GleuGoogle {
             let mut matches = vec![0; usize::from(self.0.max)];
             ngrams.matches(&candidate, &mut matches);
             let matches: u32 = matches[usize::from(self.0.min) - 1..].iter().sum();
-            // nltk divides by the larger number of n-grams: the lesser of precision and recall, since both have the
-            // same numerator.
+            // nltk divides by the larger number of n-grams, which gives the smaller of precision and recall: both have
+            // the same numerator.
             let counts = (u64::from(matches), totals(candidate.len()).max(totals(reference.len())));
-            // Products of two counts of n-grams: no rounding in the comparison.
+            // Compares products of integer counts, without rounding.
             if best.1 == 0 || u128::from(counts.0) * u128::from(best.1) > u128::from(best.0) * u128::from(counts.1) {
                 best = counts;
             }

@@ -15,7 +15,7 @@ use crate::ngrams::{Interner, total};
 use crate::tally::NgramTally;
 use crate::text::{tokenized, word_settings, words};
 
-/// Fixed by the tool, whose option of this name has no effect.
+/// Fixed in the tool, whose option of this name has no effect.
 const ORDER: usize = 4;
 
 const EMPTY: &str = "the candidate has no word, and the tool counts zeros as ones";
@@ -63,7 +63,7 @@ gleu-google.";
     }
 }
 
-/// What the score is made of; added up over items.
+/// Statistics of the score, summed over items.
 #[derive(Debug, Clone, Copy, Default)]
 struct GleuCounts {
     candidate: u64,
@@ -114,7 +114,7 @@ impl GleuNapoles {
         for (order, row) in tally.rows() {
             let [candidate, source, references @ ..] = row else { continue };
             for (sums, reference) in signed.iter_mut().zip(references) {
-                // The revision of 2016: only n-grams that the reference has none of are held against the candidate.
+                // The revision of 2016 penalises only n-grams that the reference does not contain.
                 let penalty = if *reference == 0 { candidate.min(source) } else { &0 };
                 sums[order - 1] += i64::from(*candidate.min(reference)) - i64::from(*penalty);
             }
@@ -124,23 +124,23 @@ impl GleuNapoles {
         let counts = |(sums, reference): ([i64; ORDER], &Vec<u32>)| GleuCounts {
             candidate: length as u64,
             reference: reference.len() as u64,
-            // Taken as 0 after summing, not by n-gram: penalties of one n-gram eat the matches of others.
+            // Clipped at 0 after summing, not per n-gram: penalties of one n-gram cancel matches of others.
             orders: std::array::from_fn(|index| (sums[index].max(0) as u64, totals[index])),
         };
         signed.into_iter().zip(&texts[2..]).map(counts).collect()
     }
 
-    /// The mean over draws; one draw where there is nothing to draw.
+    /// The mean over draws; a single draw if there is nothing to draw.
     fn corpus(&self, items: &[Vec<GleuCounts>]) -> Score {
-        // With one reference each, all draws are the same.
+        // With one reference each, all draws are equal.
         let draws = if items.iter().all(|references| references.len() == 1) { 1 } else { self.0.draws };
         let values: Vec<f64> = (0..draws).into_par_iter().map(|draw| drawn(items, draw).value()).collect();
         mean(values.into_iter())
     }
 }
 
-/// The counts of each item, and of its references, in the order of their texts: the order of data and of references
-/// decides no draw.
+/// The counts of each item and of its references, sorted by text, so that draws do not depend on the order of data and
+/// references.
 fn by_text(items: &[MetricItem<'_>], counts: &[Vec<GleuCounts>]) -> Vec<Vec<GleuCounts>> {
     let mut ordered = Vec::with_capacity(items.len());
     for (item, counts) in items.iter().zip(counts) {
@@ -154,21 +154,20 @@ fn by_text(items: &[MetricItem<'_>], counts: &[Vec<GleuCounts>]) -> Vec<Vec<Gleu
     ordered.into_iter().map(|(_, counts)| counts).collect()
 }
 
-/// The sum of one reference's counts of each item.
+/// The sum over items of the counts of one random reference each.
 fn drawn(items: &[Vec<GleuCounts>], draw: u32) -> GleuCounts {
-    // Python seeds by an array even where the seed is one number; the generator's plain seeding gives other draws.
+    // Python seeds by an array even if the seed is one number; plain seeding gives other draws.
     let mut random = Mt::new_with_key([draw * 101]);
     let mut sum = GleuCounts::default();
     for references in items {
-        // A number is drawn for an item with one reference too: Python takes it from its generator, and all later draws
-        // follow.
+        // Draws a number even for an item with one reference, as Python does; later draws depend on it.
         sum.add(&references[below(&mut random, references.len())]);
     }
     sum
 }
 
-/// A number below `n`, as Python 3's `random.randint(0, n - 1)` draws it: as many high bits as `n` has, again until
-/// they are below it.
+/// A number below `n`, like Python 3's `random.randint(0, n - 1)`: draws as many high bits as `n` has until the result
+/// is below `n`.
 fn below(random: &mut Mt, n: usize) -> usize {
     let shift = (n as u32).leading_zeros();
     loop {
@@ -193,14 +192,14 @@ impl GleuCounts {
         }
     }
 
-    /// The score with each zero taken as one.
+    /// The score with each zero replaced by one.
     fn smoothed(&self) -> f64 {
         let one = |(matches, total): (u64, u64)| (matches.max(1), total.max(1));
         Self { candidate: self.candidate.max(1), reference: self.reference.max(1), orders: self.orders.map(one) }
             .value()
     }
 
-    /// The score; 0 where any count is.
+    /// The score; 0 if any count is 0.
     fn value(&self) -> f64 {
         if self.candidate == 0
             || self.reference == 0

@@ -1,14 +1,13 @@
-//! Longest common subsequences, bit-parallel: a row of the table is a vector of bits, one for each token of the
-//! candidate.
+//! Bit-parallel longest common subsequences: each table row is a bit vector over the tokens of the candidate.
 
-/// A table of longest common subsequences between prefixes. Row `i` is for the first `i` tokens of the reference; its
-/// bit `j` is 0 where the subsequence grows by one when the candidate's prefix grows from `j` to `j + 1` tokens
+/// A table of longest common subsequences between prefixes. Row `i` is for the first `i` tokens of the reference. Its
+/// bit `j` is 0 if the subsequence grows by one when the candidate's prefix grows from `j` to `j + 1` tokens
 /// (Crochemore et al. 2001; Hyyrö 2004).
 #[derive(Debug, Default)]
 pub(crate) struct Lcs {
-    /// By token and word of bits: where the candidate has the token.
+    /// Occurrences of each token in the candidate, as bits.
     places: Vec<u64>,
-    /// All rows that are kept, one after another.
+    /// The rows, concatenated.
     rows: Vec<u64>,
 }
 
@@ -25,9 +24,9 @@ impl Lcs {
         grown(&self.rows[..width], candidate.len())
     }
 
-    /// The positions in the reference of one longest common subsequence, falling. A walk back through the table finds
-    /// it: a common token is taken; else, where the subsequence is shorter without the reference's token, the
-    /// candidate's is left out; else the reference's.
+    /// The positions in the reference of one longest common subsequence, in descending order. A walk back through the
+    /// table takes a common token; otherwise it skips the candidate's token if the subsequence is shorter without the
+    /// reference's, and else the reference's.
     pub(crate) fn positions(&mut self, reference: &[u32], candidate: &[u32], kinds: usize) -> Vec<usize> {
         let width = self.begin(candidate, kinds);
         for (i, token) in reference.iter().enumerate() {
@@ -40,10 +39,10 @@ impl Lcs {
         if i == 0 || j == 0 {
             return positions;
         }
-        // How long the subsequence is with and without the reference's last token.
+        // Length of the subsequence with and without the reference's last token.
         let (mut with, mut without) = (grown(row(i), j), grown(row(i - 1), j));
-        // Which of several longest ones is found matters: rouge-lsum joins the positions of several lines, so the
-        // choice follows rouge_score's walk.
+        // The choice among several longest ones matters, because rouge-lsum joins the positions of several lines. It
+        // follows rouge_score's walk.
         while with > 0 {
             let common = reference[i - 1] == candidate[j - 1];
             let (drop_candidate, drop_reference) = (common || with > without, common || with == without);
@@ -64,7 +63,8 @@ impl Lcs {
         positions
     }
 
-    /// Notes where the candidate has which token, and makes the first row; returns how many words a row has.
+    /// Records the positions of each token in the candidate and creates the first row; returns the number of words per
+    /// row.
     fn begin(&mut self, candidate: &[u32], kinds: usize) -> usize {
         let width = candidate.len().div_ceil(BITS);
         self.places.clear();
@@ -73,13 +73,13 @@ impl Lcs {
             self.places[*token as usize * width + j / BITS] |= 1 << (j % BITS);
         }
         self.rows.clear();
-        // All ones: against an empty reference nothing grows.
+        // All ones: nothing grows against an empty reference.
         self.rows.resize(width, u64::MAX);
         width
     }
 }
 
-/// From a row to the next: in each stretch that ends with a 0, the lowest place of the token becomes the 0.
+/// Computes the next row: in each run of bits that ends with a 0, the lowest position of the token becomes the 0.
 fn step(row: &mut [u64], places: &[u64]) {
     let mut carry = false;
     for (bits, places) in row.iter_mut().zip(places) {
@@ -91,7 +91,7 @@ fn step(row: &mut [u64], places: &[u64]) {
     }
 }
 
-/// How long the subsequence is for the first `len` tokens of the candidate.
+/// Length of the subsequence for the first `len` tokens of the candidate.
 fn grown(row: &[u64], len: usize) -> usize {
     let whole: u32 = row[..len / BITS].iter().map(|bits| bits.count_zeros()).sum();
     let rest = row.get(len / BITS).map_or(0, |bits| (!bits & ((1 << (len % BITS)) - 1)).count_ones());
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// The table of the textbook and the walk through it that [`Lcs::positions`] describes.
+    /// The textbook table with the walk described in [`Lcs::positions`].
     fn plain(reference: &[u32], candidate: &[u32]) -> (usize, Vec<usize>) {
         let mut table = vec![vec![0; candidate.len() + 1]; reference.len() + 1];
         for i in 1..=reference.len() {

@@ -1,5 +1,5 @@
-//! Levenshtein's distance (1966): the fewest characters or words to insert, delete or replace to turn one text into
-//! another.
+//! Levenshtein's distance (1966): the minimum number of insertions, deletions and replacements of characters or words
+//! that turn one text into another.
 
 use std::collections::HashMap;
 
@@ -101,7 +101,7 @@ impl Metric for EditDistance {
 }
 
 impl EditDistance {
-    /// The least distance, and the longer length it goes with.
+    /// The smallest distance, and the longer of the two lengths.
     fn item(&self, item: &MetricItem<'_>) -> (usize, usize) {
         let lowered = |text: &&str| if self.options.lowercase { text.to_lowercase() } else { (*text).to_owned() };
         let others = if self.from == Need::Source {
@@ -133,14 +133,14 @@ fn normalised((distance, longer): (usize, usize)) -> Score {
 }
 
 /// Levenshtein's distance, in |a| |b| / 64 steps: the bit vectors of Myers (1999) with the carries of Hyyrö (2003), 64
-/// rows of the matrix at a time. From block to block go the differences along the lowest row.
+/// rows of the matrix at a time. Blocks pass on the differences along their lowest row.
 fn distance(a: &[u32], b: &[u32]) -> usize {
-    // What both begin and end with costs nothing, and edited texts are mostly that.
+    // Common prefixes and suffixes cost nothing, and are most of an edited text.
     let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[prefix..], &b[prefix..]);
     let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[..a.len() - suffix], &b[..b.len() - suffix]);
-    // Numbered anew, so that the table below is as large as the texts' alphabet and not as Unicode's.
+    // Renumbers symbols, so that the table below has the size of the texts' alphabet instead of Unicode's.
     let mut number: HashMap<u32, usize, FxBuildHasher> = HashMap::default();
     let mut numbers = |symbols: &[u32]| -> Vec<usize> {
         let number_of = |symbol: &u32| {
@@ -159,8 +159,8 @@ fn distance(a: &[u32], b: &[u32]) -> usize {
             equal[*symbol] |= 1 << row;
         }
         columns(&equal, block.len() - 1, &b, &mut more, &mut less);
-        // Emptied symbol by symbol and used for all blocks: a table for each block is quadratic where texts have no
-        // unit in common.
+        // Cleared symbol by symbol and reused for all blocks: a new table per block is quadratic if texts have no unit
+        // in common.
         for symbol in block {
             equal[*symbol] = 0;
         }
@@ -168,7 +168,7 @@ fn distance(a: &[u32], b: &[u32]) -> usize {
     a.len() + more.iter().sum::<u64>() as usize - less.iter().sum::<u64>() as usize
 }
 
-/// Fills a block of rows, whose rows of equal symbols `equal` has by symbol; `more` and `less` become those of row
+/// Computes a block of rows; `equal` has the matching rows of each symbol, and `more` and `less` become those of row
 /// `last`.
 fn columns(equal: &[u64], last: usize, b: &[usize], more: &mut [u64], less: &mut [u64]) {
     // Differences down the column, by row: one more, one less.

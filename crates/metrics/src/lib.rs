@@ -1,11 +1,11 @@
 //! Reference-based metrics of generated text.
 //!
-//! A [`Metric`] holds candidates against references, or against the text that they were made from, and answers with one
-//! [`Score`] for each item and one for all of them. Metrics are found through the registry, [`metrics`], and chosen
-//! with their options by [`choose()`]: `bleu:tok=intl,rouge-l:stem=yes`. A new metric is one file and one line.
+//! A [`Metric`] compares candidates with references, or with their source text, and returns one [`Score`] per item and
+//! one for all items. The registry [`metrics`] lists all metrics; [`choose()`] parses them with their options:
+//! `bleu:tok=intl,rouge-l:stem=yes`. A new metric is one file and one line.
 //!
-//! Each metric is equal to a published tool, which its documentation names, and keeps that tool's scale and its answers
-//! for empty texts; where the tool would divide nothing by nothing, the score is undefined.
+//! Each metric equals a published tool, named in its documentation, including the tool's scale and its results for
+//! empty texts. If the tool would compute 0/0, the score is undefined.
 //!
 //! ```
 //! use probity_metrics::{MetricItem, MetricModels, choose};

@@ -1,4 +1,4 @@
-//! What a metric is, and how the registry holds metrics of different options side by side.
+//! The metric trait, and the object-safe form used by the registry.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,31 +12,30 @@ use serde_json::Value;
 use crate::notes::Noted;
 use crate::{MetricError, Stop};
 
-/// A candidate and what it is held against.
+/// A candidate with its references and source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetricItem<'a> {
     /// The text to judge; may be empty.
     pub candidate: &'a str,
-    /// Texts known to be good: at least one where the metric [needs](Needs) them.
+    /// Reference texts: at least one if the metric [needs](Needs) them.
     pub references: Vec<&'a str>,
-    /// The text that the candidate was made from: the sentence to be corrected or simplified, the document to be
-    /// summarised.
+    /// The source of the candidate: the sentence to correct or simplify, or the document to summarise.
     pub source: Option<&'a str>,
 }
 
-/// One number, or why there is none.
+/// A number, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Score {
     /// Finite.
     Value(f64),
-    /// Finite, with a note on why the number says less than it seems to, in a few words without a final period.
+    /// Finite, with a note on a limitation of the number, in a few words without a final period.
     Noted(f64, &'static str),
     /// Why there is no number, in a few words without a final period.
     Undefined(&'static str),
 }
 
 impl Score {
-    /// The number, where there is one.
+    /// The number, if defined.
     pub fn value(self) -> Option<f64> {
         match self {
             Self::Value(value) | Self::Noted(value, _) => Some(value),
@@ -44,7 +43,7 @@ impl Score {
         }
     }
 
-    /// Why there is no number, or why it says less than it seems to.
+    /// The note or the reason.
     pub fn why(self) -> Option<&'static str> {
         match self {
             Self::Value(_) => None,
@@ -52,7 +51,7 @@ impl Score {
         }
     }
 
-    /// The number with this note; the first note stays.
+    /// Adds a note, unless there is one already.
     pub(crate) fn noted(self, note: Option<&'static str>) -> Self {
         match (self, note) {
             (Self::Value(value), Some(note)) => Self::Noted(value, note),
@@ -60,24 +59,24 @@ impl Score {
         }
     }
 
-    /// The mean of what is defined, the same in any order of the scores; undefined where nothing is.
+    /// The mean of the defined scores, independent of their order; undefined if there are none.
     pub fn mean(scores: impl IntoIterator<Item = Self>) -> Self {
         let mean = ordered_mean(scores.into_iter().filter_map(Self::value));
         mean.map_or(Self::Undefined("there is nothing to take the mean of"), Self::Value)
     }
 }
 
-/// What a metric says of its items. A row has the metric's own score, then its [parts](Definition::PARTS).
+/// The scores of a metric. A row has the metric's own score, then its [parts](Definition::PARTS).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MetricScores {
-    /// A row for each item, in their order.
+    /// One row per item, in order.
     pub items: Vec<Vec<Score>>,
-    /// The row of all items together: from their summed counts where the metric has such, else their mean.
+    /// The row of all items together: from their summed counts if the metric defines them, otherwise their mean.
     pub corpus: Vec<Score>,
 }
 
 impl MetricScores {
-    /// Rows of items and their means. A note beside each item stands beside their mean too.
+    /// Rows of items and their means. A note on every item is also added to the mean.
     pub fn with_means(items: Vec<Vec<Score>>) -> Self {
         let width = items.first().map_or(0, Vec::len);
         let mean = |part: usize| {
@@ -90,16 +89,16 @@ impl MetricScores {
     }
 }
 
-/// Something besides the candidate that a metric works with.
+/// An input of a metric besides the candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// At least one reference for each item.
+    /// At least one reference per item.
     References,
-    /// The text that the candidate was made from.
+    /// The source of the candidate.
     Source,
-    /// A model that reads texts, the encoder of [`MetricModels`].
+    /// The encoder of [`MetricModels`].
     Encoder,
-    /// A model that tells how probable texts are, the language model of [`MetricModels`].
+    /// The language model of [`MetricModels`].
     LanguageModel,
 }
 
@@ -109,82 +108,81 @@ impl Need {
     }
 }
 
-/// What a metric works with besides candidates.
+/// The inputs of a metric besides candidates.
 pub type Needs = &'static [Need];
 
-/// Models that metrics are made with, as far as they are there.
+/// The available models.
 #[derive(Default, Clone)]
 pub struct MetricModels {
-    /// What reads texts for metrics that compare hidden states.
+    /// Encoder for metrics that compare hidden states.
     pub encoder: Option<Arc<dyn TextEncoder>>,
-    /// What tells how probable texts are.
+    /// Language model for likelihoods of texts.
     pub language_model: Option<Arc<dyn LanguageModel>>,
 }
 
 impl MetricModels {
-    /// The encoder, for the metric of that name.
+    /// The encoder, or an error for this metric.
     pub(crate) fn encoder(&self, metric: &str) -> Result<Arc<dyn TextEncoder>, MetricError> {
         self.encoder.clone().ok_or_else(|| Need::Encoder.no_model(metric))
     }
 
-    /// The language model, for the metric of that name.
+    /// The language model, or an error for this metric.
     pub(crate) fn language_model(&self, metric: &str) -> Result<Arc<dyn LanguageModel>, MetricError> {
         self.language_model.clone().ok_or_else(|| Need::LanguageModel.no_model(metric))
     }
 }
 
-/// Settings that change scores, by the names and in the order in which the signature has them.
+/// Settings that affect scores, with their names and in their order in the signature.
 pub type MetricSettings = Vec<(&'static str, String)>;
 
-/// Told how many more items are done, from any thread; an error stops the metric.
+/// Progress callback with the number of newly finished items, called from any thread; an error stops the metric.
 pub type Watch<'a> = &'a (dyn Fn(usize) -> Result<(), Stop> + Sync);
 
-/// A metric with its options, ready to score.
+/// A metric with its options.
 pub trait Metric: Sync {
-    /// All settings that change the score of all items together.
+    /// All settings that affect the score of all items together.
     fn settings(&self) -> MetricSettings;
 
-    /// All settings that change the score of an item, where they are others.
+    /// All settings that affect the score of one item, if they differ.
     fn item_settings(&self) -> MetricSettings {
         self.settings()
     }
 
-    /// A note for texts in scripts without spaces between words; absent where the metric cuts such texts into words too.
+    /// Note about texts in scripts without spaces between words, if the metric does not split them.
     fn note_without_spaces(&self) -> Option<&'static str> {
         None
     }
 
-    /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not
-    /// on threads, and what is said of an item not on the others (save where the metric weighs words by all references,
-    /// and says so).
+    /// Scores items that have the inputs of the metric. The result depends only on the items, not on threads, and the
+    /// score of an item does not depend on the others (unless the metric documents that it weights words by all
+    /// references).
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError>;
 }
 
-/// What the registry knows of a metric: one file with options, documentation and computation, and one line in the
-/// registry.
+/// A metric of the registry: one file with options, documentation and computation, and one line in the registry.
 pub trait Definition {
     /// Options: `tok` of `bleu:tok=intl` is the field `tok`. Serialised, they are the options in force.
     type Options: Options;
-    /// The name, such as `rouge-l`.
+    /// Name, such as `rouge-l`.
     const NAME: &'static str;
-    /// One line, without a final period.
+    /// One-line description, without a final period.
     const ABOUT: &'static str;
-    /// What is computed, from which paper, equal to which tool, on which scale, and what all items together mean.
+    /// What is computed, from which paper, equal to which tool, on which scale, and how items are combined.
     const LONG_ABOUT: &'static str;
-    /// What a row has after the metric's own score, such as `precision`.
+    /// Further numbers of a row after the metric's own score, such as `precision`.
     const PARTS: &'static [&'static str] = &[];
-    /// What it works with besides candidates.
+    /// Inputs besides candidates.
     const NEEDS: Needs;
-    /// Whether the score of all items together is the mean of theirs; else it is made of summed counts.
+    /// Whether the score of all items together is their mean instead of being computed from summed counts.
     const MEAN: bool = false;
-    /// Whether a lower score is a better one.
+    /// Whether lower scores are better.
     const LOWER_IS_BETTER: bool = false;
 
-    /// The metric with these options.
+    /// Builds the metric with these options.
     fn build(options: Self::Options, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError>;
 }
 
-/// A [`Definition`] with its types erased.
+/// Object-safe form of [`Definition`].
 pub trait DynDefinition: Sync {
     /// [`Definition::NAME`].
     fn name(&self) -> &'static str;
@@ -200,11 +198,11 @@ pub trait DynDefinition: Sync {
     fn is_mean(&self) -> bool;
     /// [`Definition::LOWER_IS_BETTER`].
     fn lower_is_better(&self) -> bool;
-    /// The options, for help and for reading them.
+    /// The option specifications, for help and parsing.
     fn options(&self) -> Vec<OptionSpec>;
-    /// The options with defaults filled in, for the manifest; those given were [checked](OptionSpec::check).
+    /// The options including defaults, for the manifest; those in `given` were [checked](OptionSpec::check).
     fn options_in_force(&self, given: &GivenOptions) -> Value;
-    /// [`Definition::build`], of the same.
+    /// [`Definition::build`] with the same options.
     fn build(&self, given: &GivenOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError>;
 }
 
@@ -264,8 +262,8 @@ impl<D: Definition> ErasedMetric<D> {
     }
 }
 
-/// What `score` says of each item, in their order, computed in parallel. `start` makes memory that is used from item to
-/// item.
+/// Calls `score` for each item in parallel and returns the results in order. `start` creates scratch memory that is
+/// reused between items.
 pub(crate) fn each<'a, S, T: Send>(
     items: &[MetricItem<'a>],
     watch: Watch<'_>,

@@ -1,4 +1,4 @@
-//! `MoverScore` (Zhao et al. 2019), equal to the package moverscore's `word_mover_score`.
+//! `MoverScore` (Zhao et al. 2019), equal to `word_mover_score` of the package moverscore.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct MoverScore {
     layers: Vec<usize>,
 }
 
-/// The last so many layers are pooled.
+/// Number of last layers that are pooled.
 const POOLED: usize = 5;
 
 impl Definition for MoverScore {
@@ -67,7 +67,7 @@ is the mean.";
     fn build(options: MoverScoreOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
         let last = encoder.config().layers;
-        // From 1: the embeddings are no layer of the tool's pool, even where a model has fewer than five others.
+        // From 1: the tool never pools the embeddings, even for models with fewer than five layers.
         let layers = (1..=last).skip(last.saturating_sub(POOLED)).collect();
         Ok(Box::new(Self { encoder, options, layers }))
     }
@@ -91,8 +91,8 @@ impl Metric for MoverScore {
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let weighting = |of: &mut dyn Iterator<Item = usize>| {
             if self.options.no_idf {
-                // The tool gives every token of its list a one, and [CLS] and [SEP] are on it; under idf their weight
-                // is 0.
+                // The tool gives weight one to every token of its list, which includes [CLS] and [SEP]; under idf their
+                // weight is 0.
                 Weighting::Equal { frame: 1.0 }
             } else {
                 Weighting::Idf(Frequencies::of(of.map(|text| &texts[text])))
@@ -117,7 +117,7 @@ impl Metric for MoverScore {
                 (_, Err(why)) => Score::Undefined(why),
             };
             let scores: Vec<Score> = (1..texts.len()).map(against).collect();
-            // A mean of nothing says only that; why the first reference has no score says more.
+            // A mean without values says only that it is empty; the first reference's reason is more helpful.
             let why = scores.iter().copied().find(|score| score.value().is_none());
             let mean = Score::mean(scores);
             vec![if mean.value().is_some() { mean } else { why.unwrap_or(mean) }, Score::Value(left_out as f64)]
@@ -126,14 +126,14 @@ impl Metric for MoverScore {
     }
 }
 
-/// What is moved: directions, and how much of the whole lies at each.
+/// Directions with their shares of the total mass.
 struct WeightedGrams {
     directions: Vec<Vec<f32>>,
     masses: Vec<f64>,
 }
 
-/// `(tokens, 3 · hidden_size)`: the minimum, mean and maximum over layers of states of length one; `None` where a state
-/// has no direction.
+/// `(tokens, 3 · hidden_size)`: the minimum, mean and maximum over layers of normalised states; `None` if a state has
+/// no direction.
 fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
     let (width, layers) = (states.hidden_size, states.values.len() / (states.tokens * states.hidden_size));
     if !normalise_rows(&mut states.values, width) {
@@ -151,7 +151,7 @@ fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
 }
 
 impl MoverScore {
-    /// The n-grams of a text, given its [`pooled`] states.
+    /// The n-grams of a text, from its [`pooled`] states.
     fn grams(
         &self,
         text: &Framed,
@@ -166,10 +166,10 @@ impl MoverScore {
         let weights = weighting.of(text);
         let kept: Vec<usize> = (0..text.ids.len()).filter(|&at| self.is_kept(text, at)).collect();
         let (mut directions, mut masses) = (Vec::new(), Vec::new());
-        // A text of fewer pieces is one gram.
+        // A text with fewer tokens is one n-gram.
         for gram in kept.windows(usize::from(self.options.n).min(kept.len()).max(1)) {
             let mass: f64 = gram.iter().map(|&at| weights[at]).sum();
-            // What every text has weighs nothing under idf; a mean by such weights would divide by 0.
+            // Tokens in every text have weight 0 under idf; a weighted mean would divide by 0.
             if mass == 0.0 {
                 continue;
             }
@@ -191,7 +191,7 @@ impl MoverScore {
         }
     }
 
-    /// What stands around the text is kept; under idf it weighs nothing.
+    /// Special tokens are kept; under idf their weight is 0.
     fn is_kept(&self, text: &Framed, at: usize) -> bool {
         if !text.from_text.contains(&at) {
             return true;
@@ -205,10 +205,10 @@ impl MoverScore {
     }
 }
 
-/// The earth mover's distance under squared Euclidean distances.
+/// The earth mover's distance with squared Euclidean distances.
 fn distance(candidate: &WeightedGrams, reference: &WeightedGrams) -> f64 {
     let costs = reference.directions.iter().flat_map(|from| {
-        // Of directions: |a − b|² = 2 − 2 a·b.
+        // For unit vectors: |a − b|² = 2 − 2 a·b.
         candidate.directions.iter().map(move |to| (2.0 - 2.0 * f64::from(dot(from, to))).max(0.0))
     });
     transport_cost(&reference.masses, &candidate.masses, &costs.collect::<Vec<_>>())
@@ -221,8 +221,8 @@ mod tests {
     use super::*;
     use crate::choose;
 
-    /// Words are directions of the plane, everything else stands at right angles to it; layers before the last five are
-    /// nonsense and must not be asked for.
+    /// Words are directions in the plane, special tokens are orthogonal to it; layers before the last five are garbage
+    /// and must not be used.
     fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&["right", "up", "left", "##ward", ".", "the"], 7, 3, |ids, layer| {
             assert!(layer > 2, "layer {layer} is pooled");
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn what_differs_is_moved_and_the_frame_counts_without_idf() {
-        // Four pieces of which one moves by a right angle: ¼ · 2.
+        // One of four tokens moves by a right angle: ¼ · 2.
         near(scored("mover-score:no-idf=yes", &[("right up", &["right right"])])[0], 0.5);
-        // Under idf the frame weighs nothing, and neither does `right`, which all candidates have.
+        // Under idf special tokens have weight 0, and so has `right`, which all candidates contain.
         let scores = scored("mover-score", &[("right up", &["right left"]), ("right right", &["up left"])]);
-        // The first candidate is `up` alone. Its reference is `right` and `left` with weights ln 3/2 and ln 3/3 = 0:
-        // all moves a right angle.
+        // The first candidate is only `up`. Its reference is `right` and `left` with weights ln 3/2 and ln 3/3 = 0: all
+        // mass moves by a right angle.
         near(scores[0], -1.0);
         assert_eq!(scores[1], Score::Undefined("nothing has any weight"));
     }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn grams_are_means_by_weight() {
         // `[CLS] right` stays, `right up` moves by 45 degrees to `right right`, `up [SEP]` by 60 to `right [SEP]`: 2 −
-        // √2 and 1 of three parts.
+        // √2 and 1 with weight ⅓ each.
         let scores =
             scored("mover-score:no-idf=yes,n=2", &[("right up", &["right right"]), ("right up", &["right up"])]);
         near(scores[0], 2_f64.sqrt() / 3.0);

@@ -1,4 +1,4 @@
-//! Counts of n-grams of a candidate that occur in references.
+//! Counts n-grams of a candidate that occur in references.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,8 @@ use rustc_hash::FxBuildHasher;
 /// The root of the trie: the empty n-gram.
 const ROOT: u32 = 0;
 
-/// All n-grams of some references up to an order, as a trie whose edges are kept in one hash table with a fixed hash. A
-/// candidate is held against it; only lookups are made, so no result depends on the table's order. Used from item to
-/// item: memory stays.
+/// All n-grams of some references up to an order, as a trie whose edges are in one hash table with a fixed hash.
+/// Candidates are only looked up, so no result depends on the table's order. Memory is reused between items.
 #[derive(Debug)]
 pub(crate) struct Ngrams {
     edges: TrieEdges,
@@ -20,9 +19,9 @@ pub(crate) struct Ngrams {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TrieNode {
-    /// The most occurrences in any one reference.
+    /// Maximum number of occurrences in one reference.
     most: u32,
-    /// Occurrences in the text of this number.
+    /// Number of occurrences in the current text.
     count: u32,
     text: u32,
 }
@@ -32,7 +31,8 @@ impl Ngrams {
         Self { edges: TrieEdges::default(), nodes: vec![TrieNode::default()], begun: Vec::new() }
     }
 
-    /// Counts the n-grams of references up to `order`: of each n-gram the most occurrences in any one of them.
+    /// Counts the n-grams of references up to `order`: for each n-gram the maximum number of occurrences in one
+    /// reference.
     pub(crate) fn read<'t>(&mut self, references: impl IntoIterator<Item = &'t [u32]> + Clone, order: usize) {
         let tokens: usize = references.clone().into_iter().map(<[u32]>::len).sum();
         self.edges.clear(tokens * order);
@@ -51,22 +51,22 @@ impl Ngrams {
                 }
             }
         }
-        // The same counts serve the candidate next; only the maxima are wanted of the references.
+        // The candidate reuses the counts; only the maxima of the references are needed.
         for node in &mut self.nodes {
             *node = TrieNode { most: node.most, ..TrieNode::default() };
         }
     }
 
-    /// How many n-grams of each order `1..=matches.len()` the candidate has in common with the references, each at most
-    /// as often as one reference has it. Once per reading.
+    /// Number of n-grams of each order `1..=matches.len()` shared by the candidate and the references, each counted at
+    /// most as often as in one reference. Call once per reading.
     pub(crate) fn matches(&mut self, candidate: &[u32], matches: &mut [u32]) {
-        /// Of no n-gram that the references have.
+        /// Marks an n-gram that the references do not contain.
         const LOST: u32 = u32::MAX;
         self.begun.clear();
         self.begun.resize(candidate.len(), ROOT);
         for (n, matched) in matches.iter_mut().enumerate().take(candidate.len()) {
-            // What is lost at one order is lost at all longer ones, so candidates unlike the references cost one
-            // look-up a token.
+            // An n-gram missing at one order is missing at all longer ones, so a candidate unlike the references costs
+            // one lookup per token.
             for (begun, token) in self.begun.iter_mut().zip(&candidate[n..]).filter(|(begun, _)| **begun != LOST) {
                 *begun = self.edges.get(*begun, *token).unwrap_or(LOST);
                 if let Some(node) = self.nodes.get_mut(*begun as usize) {
@@ -86,12 +86,11 @@ impl TrieNode {
     }
 }
 
-/// From a node and a token to a node: a table of open addresses whose slots say for which filling they hold, so that
-/// emptying it costs nothing. General tables cost three times as much here, where they are filled and emptied with
-/// every pair of texts.
+/// Edges from a node and a token to a node: an open-addressing table whose slots record their filling, so that clearing
+/// is free. General hash tables take three times as long here, because the table is refilled for every pair of texts.
 #[derive(Debug, Default)]
 struct TrieEdges {
-    /// A power of two, and at most half of them are taken.
+    /// Length is a power of two, and at most half of the slots are used.
     slots: Vec<EdgeSlot>,
     filling: u32,
 }
@@ -104,10 +103,10 @@ struct EdgeSlot {
 }
 
 impl TrieEdges {
-    /// Empties it and makes room for that many edges.
+    /// Clears the table and reserves space for `edges` edges.
     fn clear(&mut self, edges: usize) {
         let slots = (2 * edges).max(64).next_power_of_two();
-        // Where the number of fillings would wrap around, slots of the very first ones would seem to be taken.
+        // After an overflow of the counter, old slots would seem to be in use.
         if slots > self.slots.len() || self.filling == u32::MAX {
             self.slots = vec![EdgeSlot::default(); slots.max(self.slots.len())];
             self.filling = 0;
@@ -120,7 +119,7 @@ impl TrieEdges {
         (slot.filling == self.filling).then_some(slot.node)
     }
 
-    /// The node of the edge; `next` where there is no such edge yet.
+    /// The node of the edge; inserts `next` if the edge is new.
     fn get_or_insert(&mut self, node: u32, token: u32, next: u32) -> u32 {
         let key = key(node, token);
         let place = self.find(key);
@@ -131,12 +130,12 @@ impl TrieEdges {
         slot.node
     }
 
-    /// The slot that has the key, or the free one where it would be put.
+    /// The slot with the key, or the free slot for it.
     fn find(&self, key: u64) -> usize {
-        /// 2^64 over the golden ratio (Knuth, volume 3, section 6.4): its product's upper bits are well mixed.
+        /// 2^64 over the golden ratio (Knuth, volume 3, section 6.4): the upper bits of its product are well mixed.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let mask = self.slots.len() - 1;
-        // From above: the lower bits of the product depend on the lower bits of the token alone.
+        // The upper bits: the lower bits of the product depend only on the lower bits of the token.
         let mut place = (key.wrapping_mul(GOLDEN) >> (u64::BITS - mask.count_ones())) as usize;
         loop {
             let slot = &self.slots[place];
@@ -152,7 +151,7 @@ fn key(node: u32, token: u32) -> u64 {
     u64::from(node) << 32 | u64::from(token)
 }
 
-/// How many n-grams of `order` a text of `len` tokens has.
+/// Number of n-grams of `order` in a text of `len` tokens.
 pub(crate) fn total(len: usize, order: usize) -> usize {
     (len + 1).saturating_sub(order)
 }
@@ -172,7 +171,7 @@ impl Default for Interner<'_> {
 }
 
 impl<'t> Interner<'t> {
-    /// The words' numbers.
+    /// The numbers of the words.
     pub(crate) fn ids(&mut self, words: impl IntoIterator<Item = &'t str>) -> Vec<u32> {
         let id = |word| {
             let next = self.known.len() as u32;
@@ -181,7 +180,7 @@ impl<'t> Interner<'t> {
         words.into_iter().map(id).collect()
     }
 
-    /// How many different words there are.
+    /// Number of distinct words.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }

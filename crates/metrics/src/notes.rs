@@ -1,4 +1,4 @@
-//! Notes beside numbers that say less than they seem to. The numbers stay those of the tool that a metric equals.
+//! Notes on the limitations of scores. The scores themselves equal those of the tool.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::metric::{Metric, MetricItem, MetricScores, MetricSettings, Score, Wat
 const ALL_BLANK: &str = "the candidate and all references are blank";
 const BLANK_REFERENCES: &str = "all references are blank, so there is nothing to compare with";
 
-/// A metric's note for texts in scripts without spaces, with what its user can do.
+/// A metric's note for texts in scripts without spaces, with a suggested fix.
 macro_rules! no_spaces {
     ($advice:literal) => {
         concat!(
@@ -21,10 +21,10 @@ macro_rules! no_spaces {
 }
 pub(crate) use no_spaces;
 
-/// A metric that adds the notes which hold for any metric.
+/// A metric with the notes that apply to all metrics.
 pub(crate) struct Noted {
     pub(crate) metric: Box<dyn Metric>,
-    /// Whether it compares with references.
+    /// Whether it uses references.
     pub(crate) has_references: bool,
 }
 
@@ -47,7 +47,7 @@ impl Metric for Noted {
         for (row, note) in scores.items.iter_mut().zip(&notes) {
             add_note(row, *note);
         }
-        // What holds for each item holds for all of them together.
+        // A note on every item also applies to the corpus.
         if notes.windows(2).all(|pair| pair[0] == pair[1]) {
             add_note(&mut scores.corpus, notes.first().copied().flatten());
         }
@@ -65,7 +65,7 @@ impl Noted {
     }
 }
 
-/// Puts a note beside the numbers of a row. It replaces a note of the metric, which is a consequence.
+/// Adds a note to the numbers of a row. It replaces the metric's own note, which is a consequence.
 fn add_note(row: &mut [Score], note: Option<&'static str>) {
     for score in row {
         if let (Some(value), Some(note)) = (score.value(), note) {
@@ -76,7 +76,7 @@ fn add_note(row: &mut [Score], note: Option<&'static str>) {
 
 /// Whether the candidate or a reference has a run of characters that must be several words.
 fn lacks_spaces(item: &MetricItem<'_>) -> bool {
-    // Words of Chinese and Japanese seldom have five characters; those of the others may have ten.
+    // Chinese and Japanese words rarely have five characters; those of the others may have ten.
     static RUN: LazyLock<Regex> = LazyLock::new(|| {
         let rule = r"[\p{Han}\p{Hiragana}\p{Katakana}]{5}|[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{16}";
         Regex::new(rule).expect("a valid pattern")
@@ -102,7 +102,7 @@ mod tests {
         [scores.items[0][0], scores.corpus[0]]
     }
 
-    /// The number of the item and of the corpus, and a part of the notes beside them.
+    /// The scores of the item and of the corpus, and parts of their notes.
     fn check(metric: &str, [candidate, reference]: [&str; 2], expected: [f64; 2], notes: [&str; 2]) {
         for ((score, expected), note) in scores(metric, candidate, reference).into_iter().zip(expected).zip(notes) {
             let text = score.why().unwrap_or_default();
@@ -125,7 +125,7 @@ mod tests {
         check("rouge-l", text, [0.0; 2], ["all references are blank"; 2]);
         check("rouge-l", blank, [0.0; 2], ["the candidate and all references are blank"; 2]);
         check("token-f1", blank, [1.0; 2], ["the candidate and all references are blank"; 2]);
-        // An empty candidate is wrong, and its number says so.
+        // An empty candidate is wrong, and its score shows it.
         check("bleu", ["", "Blue Harbor is open"], [0.0; 2], [""; 2]);
         check("ter", ["", "Blue Harbor is open"], [100.0; 2], [""; 2]);
         check("rouge-l", ["", "Blue Harbor is open"], [0.0; 2], [""; 2]);
@@ -163,7 +163,7 @@ mod tests {
                 if text == "猫坐垫" { ["counts only the shorter", "so the score is 0"] } else { [""; 2] },
             );
             check("ter", [text; 2], [0.0; 2], ["asian=yes,normalized=yes"; 2]);
-            // A metric advises its own options alone.
+            // A metric suggests only its own options.
             assert!(scores("ter", text, text)[0].why().is_some_and(|why| !why.contains("tok=char")), "{text}");
         }
         // One word.
@@ -195,11 +195,11 @@ mod tests {
                 assert_eq!(scores(metric, text, text)[0], Score::Value(1.0), "{metric} of {text}");
             }
         }
-        // A text in another script than the reference has nothing in common with it.
+        // A text in another script than the reference shares nothing with it.
         check("rouge-l", ["会议改到周二", "The meeting is on Tuesday"], [0.0; 2], [""; 2]);
         check("rouge-l", ["", "会议改到周二"], [0.0; 2], [""; 2]);
         check("rouge-1", ["会议 2024", "天气 2024"], [1.0; 2], ["most letters"; 2]);
-        // rouge_score 0.1.2 with a tokenizer that cuts at UAX #29's word boundaries
+        // rouge_score 0.1.2 with a tokenizer that splits at UAX #29's word boundaries
         check("rouge-l:tok=unicode", ["会议改到周二", "会议改到周三"], [5.0 / 6.0; 2], [""; 2]);
         check("rouge-1", ["The café is open", "The café is open"], [1.0; 2], [""; 2]);
     }

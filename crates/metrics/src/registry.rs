@@ -42,12 +42,12 @@ const METRICS: &[&dyn DynDefinition] = &[
     entry::<Bets>(),
 ];
 
-/// All metrics, in the order in which they are listed.
+/// All metrics, in listing order.
 pub fn metrics() -> &'static [&'static dyn DynDefinition] {
     METRICS
 }
 
-/// The metric of that name.
+/// The metric with this name.
 pub fn metric(name: &str) -> Option<&'static dyn DynDefinition> {
     METRICS.iter().copied().find(|metric| metric.name() == name)
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(lower, ["ter", "levenshtein", "levenshtein-source"]);
     }
 
-    /// One golden case per metric: its score of the second item, by its tool, and of both together.
+    /// One golden case per metric: the tool's scores of the second item and of both items together.
     #[test]
     fn golden_cases() {
         let golden = [
@@ -115,15 +115,16 @@ mod tests {
             ("sari-hf", 60.866_910_866_910_864, 80.433_455_433_455_44),
             ("levenshtein", 9.0, 4.5),
             ("levenshtein-source", 22.0, 17.5),
-            // By hand: a word is near itself alone
+            // By hand: a word is similar only to itself
             ("bert-score", 0.770_642_201_834_862_4, 0.885_321_100_917_431_2),
             // moverscore 1.0.3 with exact transport (within its guards against division by nothing)
             ("mover-score", 0.172_415, 0.586_208),
-            // By hand: the length of what is given; one of four masked words known, none of one
+            // By hand: the length of the condition; one of four masked words predicted, none of one
             ("bart-score", -27.5, -26.25),
             ("bart-score-source", -51.0, -31.5),
             ("blanc", 0.25, 0.125),
-            // Of thirteen tokens of the source seven are in the candidate, what stands around them among them; of five three
+            // The candidate contains seven of thirteen tokens of the source, including the special tokens; three of
+            // five
             ("bets", 7.0 / 13.0, 0.569_230_769_230_769_2),
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());

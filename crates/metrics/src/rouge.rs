@@ -1,4 +1,4 @@
-//! ROUGE (Lin 2004), equal to Google's `rouge_score`, which is held against ROUGE-1.5.5.
+//! ROUGE (Lin 2004), equal to Google's `rouge_score`, which is validated against ROUGE-1.5.5.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ const MOSTLY_UNREAD: &str = "most letters of the texts are outside ASCII, and to
                              does";
 const NO_NGRAM: &str = "a text has fewer words than the n-grams that are counted";
 
-/// What is counted.
+/// Unit of overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RougeUnit {
     /// N-grams of this order.
@@ -104,7 +104,7 @@ struct Rouge {
     unit: RougeUnit,
 }
 
-/// Memory that is used from item to item.
+/// Scratch memory, reused between items.
 struct RougeScratch {
     ngrams: Ngrams,
     lcs: Lcs,
@@ -127,7 +127,7 @@ impl Metric for Rouge {
         let rows = each(items, watch, start, |scratch, item| {
             let all = item.references.iter().map(|text| (self.compare(item.candidate, text, scratch), *text));
             let defined = all.filter(|(overlap, text)| self.can_read(overlap, item.candidate, text));
-            // Of equals the first.
+            // The first of equals.
             let best = defined.reduce(|best, next| if next.0.f() > best.0.f() { next } else { best });
             let Some((best, reference)) = best else { return vec![Score::Undefined(UNREAD); 1 + PARTS.len()] };
             let note = self.note(&best, item.candidate, reference);
@@ -137,19 +137,19 @@ impl Metric for Rouge {
     }
 }
 
-/// What is common, of how much.
+/// Size of the overlap and of both texts.
 #[derive(Debug, Clone, Copy, Default)]
 struct NgramOverlap {
     hits: usize,
     candidate: usize,
     reference: usize,
-    /// Whether each text has a word.
+    /// Whether each text contains a word.
     has_words: [bool; 2],
 }
 
 impl NgramOverlap {
     fn precision(&self) -> f64 {
-        // rouge_score divides by 1 where a text is empty: the score is 0 and not undefined.
+        // rouge_score divides by 1 if a text is empty: the score is 0 and not undefined.
         self.hits as f64 / self.candidate.max(1) as f64
     }
 
@@ -185,7 +185,7 @@ impl Rouge {
         NgramOverlap { has_words, ..overlap }
     }
 
-    /// Whether the comparison says anything: not if both texts have characters that are not read, and one has no word.
+    /// Whether the comparison is meaningful: not if both texts have ignored characters and one has no word.
     fn can_read(&self, overlap: &NgramOverlap, candidate: &str, reference: &str) -> bool {
         let has_unread = |text: &str| self.options.tok == RougeTokens::Rouge && unread(text).next().is_some();
         overlap.has_words == [true; 2] || !(has_unread(candidate) && has_unread(reference))
@@ -204,11 +204,12 @@ impl Rouge {
         (has_words && !has_ngrams).then_some(NO_NGRAM)
     }
 
-    /// The words of each line with spaces between them; one line unless lines count.
+    /// The words of each line, separated by spaces; the text is one line unless lines count.
     fn lines(&self, text: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> Vec<String> {
         let lowered = text.to_lowercase();
         let mut normal = |line: &str| {
-            // After lower case, as there: a capital outside of ASCII may have a small letter in it (the Kelvin sign).
+            // After lower-casing, as in rouge_score: some non-ASCII capitals have ASCII lower-case letters (the Kelvin
+            // sign).
             let line = match self.options.tok {
                 RougeTokens::Rouge => line.replace(|c: char| !c.is_ascii_alphanumeric(), " "),
                 RougeTokens::Unicode => {
@@ -228,7 +229,7 @@ fn unread(text: &str) -> impl Iterator<Item = regex::Match<'_>> {
     UNREAD.find_iter(text)
 }
 
-/// Whether a segment between word boundaries is a word, and not punctuation or white space.
+/// Whether a segment between word boundaries is a word, not punctuation or white space.
 fn is_word(segment: &str) -> bool {
     segment.contains(|c: char| c.is_ascii_alphanumeric()) || unread(segment).next().is_some()
 }
@@ -281,7 +282,7 @@ fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lc
         }
         for (token, _) in line.iter().zip(common).filter(|(_, common)| *common) {
             let (left, wanted) = (&mut left[*token as usize], &mut wanted[*token as usize]);
-            // A word that several lines have in common is counted no more often than either text has it, as there.
+            // A word shared by several lines counts at most as often as in either text, as in rouge_score.
             if *left > 0 && *wanted > 0 {
                 (*left, *wanted, hits) = (*left - 1, *wanted - 1, hits + 1);
             }

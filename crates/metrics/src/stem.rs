@@ -1,11 +1,11 @@
-//! Porter's stemmer as nltk runs it, for ROUGE with stemming and METEOR.
+//! Porter's stemmer as in nltk, for ROUGE with stemming and METEOR.
 //!
 //! Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with the additions of nltk's default mode
 //! (`NLTK_EXTENSIONS`): a table of irregular words, `-ies`/`-ied` of short words, `-y` after a consonant only,
-//! `-fulli`, `-logi`, and a two-letter vowel-consonant stem counting as *cvc*. It is neither the plain algorithm of
-//! 1980 nor Snowball's English stemmer: both give other stems.
+//! `-fulli`, `-logi`, and a two-letter vowel-consonant stem counting as *cvc*. The original algorithm of 1980 and
+//! Snowball's English stemmer give other stems.
 
-/// Irregular words: they map to their stem before anything else.
+/// Irregular words, which are mapped to their stem first.
 const IRREGULAR: &[(&str, &str)] = &[
     ("sky", "sky"),
     ("skies", "sky"),
@@ -25,7 +25,7 @@ const IRREGULAR: &[(&str, &str)] = &[
     ("succeed", "succeed"),
 ];
 
-/// Step 2: suffixes replaced where what is before them has a measure above zero.
+/// Step 2: suffixes replaced if the part before them has a measure above zero.
 const STEP2: &[(&str, &str)] = &[
     ("ational", "ate"),
     ("tional", "tion"),
@@ -54,17 +54,17 @@ const STEP2: &[(&str, &str)] = &[
 const STEP3: &[(&str, &str)] =
     &[("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")];
 
-/// Step 4: suffixes dropped where what is before them has a measure above one (`ion`: and ends in s or t).
+/// Step 4: suffixes dropped if the part before them has a measure above one (`ion`: and ends in s or t).
 const STEP4: &[&str] = &[
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
     "ous", "ive", "ize",
 ];
 
-/// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters have
-/// only their case changed.
+/// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters are
+/// only lower-cased.
 pub(crate) fn porter(word: &str) -> String {
     let lower = word.to_lowercase();
-    // Before short words are let through, as in nltk.
+    // Before the exception for short words, as in nltk.
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == lower) {
         return (*stem).to_owned();
     }
@@ -89,7 +89,7 @@ struct Word(Vec<char>);
 impl Word {
     /// Step 1a.
     fn plurals(&mut self) {
-        // nltk's addition: `dies` becomes `die` and not `di`; `died` likewise below.
+        // nltk's addition: `dies` becomes `die` instead of `di`; `died` likewise below.
         if self.ends("ies") && self.0.len() == 4 {
             self.0.pop();
         } else if self.ends("sses") || self.ends("ies") {
@@ -113,7 +113,7 @@ impl Word {
         }
     }
 
-    /// What follows a dropped `-ed` or `-ing`: a lost e comes back, a doubled consonant is halved.
+    /// After a dropped `-ed` or `-ing`: restores a lost e, and reduces a doubled consonant.
     fn restore_ending(&mut self) {
         let length = self.0.len();
         if self.ends("at") || self.ends("bl") || self.ends("iz") {
@@ -123,7 +123,7 @@ impl Word {
                 self.0.pop();
             }
         } else if self.ends("*d") {
-            // nltk writes the rule of doubled consonants as the pseudo-suffix `*d`, and takes it for a real one too.
+            // nltk writes the rule of doubled consonants as the pseudo-suffix `*d`, and also treats it as a real one.
             self.0.remove(length - 2);
         } else if measure(&self.0) == 1 && ends_cvc(&self.0) {
             self.0.push('e');
@@ -141,7 +141,7 @@ impl Word {
     }
 
     fn step2(&mut self) {
-        // nltk's addition: -alli is cut first, and the rest goes through this step once more.
+        // nltk's addition: -alli is cut first, and the rest goes through this step again.
         if let Some(stem) = self.before("alli")
             && measure(&self.0[..stem]) > 0
         {
@@ -150,7 +150,7 @@ impl Word {
         if let Some((stem, replacement)) = self.rule(STEP2) {
             self.replace_if(measure(&self.0[..stem]) > 0, stem, replacement);
         } else if let Some(stem) = self.before("logi") {
-            // The l counts with the stem, so that `geologi` and `theologi` lose their i too.
+            // The l counts as part of the stem, so that `geologi` and `theologi` lose their i too.
             self.replace_if(measure(&self.0[..=stem]) > 0, stem, "log");
         }
     }
@@ -184,7 +184,7 @@ impl Word {
         self.0[stem..].iter().rev().copied().eq(suffix.chars().rev()).then_some(stem)
     }
 
-    /// The first rule whose suffix the word has: it alone decides, whether its condition holds or not.
+    /// The first rule with a matching suffix: no other rule is tried, even if its condition fails.
     fn rule(&self, rules: &[(&str, &'static str)]) -> Option<(usize, &'static str)> {
         rules.iter().find_map(|(suffix, replacement)| Some((self.before(suffix)?, *replacement)))
     }
@@ -201,7 +201,7 @@ impl Word {
     }
 }
 
-/// Per character, whether it is a consonant: anything but a, e, i, o, u, and y after a consonant.
+/// For each character, whether it is a consonant: not a, e, i, o, u, or y after a consonant.
 fn consonants(word: &[char]) -> impl Iterator<Item = bool> + '_ {
     word.iter().scan(false, |previous, letter| {
         *previous = match letter {
@@ -213,13 +213,13 @@ fn consonants(word: &[char]) -> impl Iterator<Item = bool> + '_ {
     })
 }
 
-/// Porter's m: how often a vowel is followed by a consonant.
+/// Porter's m: the number of vowel-consonant sequences.
 fn measure(stem: &[char]) -> usize {
     let mut previous = true;
     consonants(stem).filter(|consonant| !std::mem::replace(&mut previous, *consonant) && *consonant).count()
 }
 
-/// Ends consonant, vowel, consonant other than w, x, y; or is a vowel and a consonant.
+/// Ends in consonant, vowel, consonant other than w, x, y; or is a vowel and a consonant.
 fn ends_cvc(stem: &[char]) -> bool {
     let kinds: Vec<bool> = consonants(stem).collect();
     match kinds.as_slice() {

@@ -1,4 +1,4 @@
-//! Counts of the n-grams of several texts side by side.
+//! N-gram counts of several texts.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use rustc_hash::FxBuildHasher;
 /// The root of the trie: the empty n-gram, which is not counted.
 const ROOT: u32 = 0;
 
-/// How often each n-gram of some texts occurs in each of them. Rows come in the order in which n-grams are first met.
+/// Number of occurrences of each n-gram in each text. Rows are in order of first occurrence.
 #[derive(Debug)]
 pub(crate) struct NgramTally {
-    /// By node of the trie: tokens of its n-gram.
+    /// By node of the trie: length of its n-gram.
     orders: Vec<usize>,
     /// By node, then by text.
     counts: Vec<u32>,
@@ -39,7 +39,7 @@ impl NgramTally {
         tally
     }
 
-    /// Each n-gram: how many tokens it has, and its occurrences by text.
+    /// Each n-gram: its length, and its occurrences by text.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (usize, &[u32])> {
         self.orders.iter().copied().zip(self.counts.chunks_exact(self.texts)).skip(1)
     }

@@ -1,11 +1,11 @@
-//! Characters and words as Python sees them, since the tools that metrics are held against are written in it.
+//! Characters and words as in Python, the language of the reference tools.
 
 use crate::bleu::Tokens;
 use crate::metric::MetricSettings;
 
-/// Python's `str.isspace` of a character: Unicode's white space and the four separators of ASCII.
+/// Python's `str.isspace` for a character: Unicode white space and the four ASCII separators.
 pub(crate) fn is_space(c: char) -> bool {
-    // Rust goes by Unicode's property alone, which these four lack.
+    // Rust uses only the Unicode property, which these four lack.
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
@@ -14,12 +14,12 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_space).filter(|word| !word.is_empty())
 }
 
-/// A text with white space between its words, in lower case if that is wanted.
+/// The text with white space between its words, optionally in lower case.
 pub(crate) fn tokenized(tok: Tokens, lowercase: bool, text: &str) -> String {
     if lowercase { tok.apply(&text.to_lowercase()) } else { tok.apply(text) }
 }
 
-/// How [`tokenized`] makes words, for signatures.
+/// Signature settings of [`tokenized`].
 pub(crate) fn word_settings(tok: Tokens, lowercase: bool) -> MetricSettings {
     vec![("case", if lowercase { "lc" } else { "mixed" }.to_owned()), ("tok", tok.name().to_owned())]
 }

@@ -1,4 +1,4 @@
-//! F1 of common words, as answers to questions are scored (Rajpurkar et al. 2016; with empty answers 2018).
+//! F1 of common words, as in question answering (Rajpurkar et al. 2016; with empty answers 2018).
 
 use std::sync::LazyLock;
 
@@ -88,14 +88,14 @@ fn scores(candidate: &[u32], reference: &[u32], ngrams: &mut Ngrams) -> [f64; 2]
     [if hits[0] == 0 { 0.0 } else { 2.0 * precision * recall / (precision + recall) }, exact]
 }
 
-/// What `\b` of Python's `re` lies around: letters and numbers, without the marks that Rust's `\w` has besides; `_` is
-/// punctuation and gone before.
+/// The characters around which `\b` of Python's `re` matches: letters and numbers, without the marks of Rust's `\w`;
+/// `_` is punctuation and already removed.
 static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]+").expect("a valid pattern"));
 
-/// The script's `normalize_answer`, with white space left as it is.
+/// The script's `normalize_answer`, without its normalisation of white space.
 fn normalised(text: &str) -> String {
     let mut text = text.to_lowercase();
-    // Before articles are looked for: `a-b` is one word then, and its a no article.
+    // Before articles are removed: `a-b` becomes one word, so its a is not an article.
     text.retain(|c| !c.is_ascii_punctuation());
     WORD.replace_all(
         &text,

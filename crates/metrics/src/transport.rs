@@ -1,36 +1,36 @@
-//! The earth mover's distance, exactly: the cheapest way to bring what lies at some places to others.
+//! The exact earth mover's distance: the minimum cost of moving supply to demand.
 //!
-//! Successive cheapest paths over the dense bipartite network (Ahuja, Magnanti and Orlin, Network Flows, 1993, §9.7),
-//! with potentials, so that each path is found by Dijkstra's algorithm. Among paths of one cost the shortest is taken,
-//! so that it ends with real amounts too.
+//! Successive shortest paths over the dense bipartite network (Ahuja, Magnanti and Orlin, Network Flows, 1993, §9.7),
+//! with potentials, so that Dijkstra's algorithm finds each path. Among paths of equal cost the one with the fewest
+//! edges is taken, which guarantees termination for real amounts.
 
-/// The least cost of moving `supply` to `demand`, of which both are non-negative, where the unit moved from `i` to `j`
-/// costs `cost[i · demand.len() + j]`, non-negative. As much is moved as there is on both sides.
+/// The minimum cost of moving `supply` to `demand`, both non-negative, at a non-negative cost per unit of `cost[i ·
+/// demand.len() + j]` from `i` to `j`. Moves as much as both sides have.
 pub(crate) fn transport_cost(supply: &[f64], demand: &[f64], cost: &[f64]) -> f64 {
     debug_assert_eq!(cost.len(), supply.len() * demand.len());
     let mut network = FlowNetwork::new(supply, demand, cost);
     while let Some(end) = network.find_path() {
         network.push_along(end);
     }
-    // What is moved in the end, in order of places: the sum has the same bits whatever paths led there.
+    // Sums the final flows in order of positions: the bits do not depend on the paths.
     network.flow.iter().zip(cost).map(|(flow, cost)| flow * cost).sum()
 }
 
-/// Places of supply come first, places of demand after them.
+/// Supply nodes come first, then demand nodes.
 struct FlowNetwork<'a> {
     sources: usize,
     sinks: usize,
     cost: &'a [f64],
-    /// What goes from each source to each sink.
+    /// The flow from each source to each sink.
     flow: Vec<f64>,
-    /// What each place still has to give or to get.
+    /// The remaining supply or demand of each node.
     left: Vec<f64>,
-    /// Where goods move, `cost + potential[source] − potential[sink]` is zero; nowhere is it below.
+    /// `cost + potential[source] − potential[sink]` is zero on edges with flow, and never negative.
     potential: Vec<f64>,
     reached: Vec<Reached>,
 }
 
-/// How a place is reached from a source that still has something.
+/// How a node is reached from a source with remaining supply.
 #[derive(Clone, Copy)]
 struct Reached {
     distance: f64,
@@ -55,7 +55,7 @@ impl<'a> FlowNetwork<'a> {
         }
     }
 
-    /// The cheapest path to a sink that still wants something; brings the potentials up to date.
+    /// The shortest path to a sink with remaining demand; updates the potentials.
     fn find_path(&mut self) -> Option<usize> {
         for (place, reached) in self.reached.iter_mut().enumerate() {
             let starts = place < self.sources && self.left[place] > 0.0;
@@ -69,22 +69,21 @@ impl<'a> FlowNetwork<'a> {
                 for sink in 0..self.sinks {
                     let reduced = self.cost[place * self.sinks + sink] + self.potential[place]
                         - self.potential[self.sources + sink];
-                    // Below 0 by rounding alone, and Dijkstra's algorithm must not see a cost below 0.
+                    // Rounding may make it negative, which Dijkstra's algorithm does not allow.
                     self.reach(self.sources + sink, place, reduced.max(0.0));
                 }
             } else if self.left[place] > 0.0 {
                 let end = self.reached[place].distance;
                 for (potential, reached) in self.potential.iter_mut().zip(&self.reached) {
-                    // Places farther than the end are not settled yet; the end's distance keeps their edges from
-                    // costing less than nothing.
+                    // Nodes farther than the end are not settled yet; the end's distance keeps the reduced costs of
+                    // their edges non-negative.
                     *potential += reached.distance.min(end);
                 }
                 return Some(place);
             } else {
                 for source in 0..self.sources {
                     if self.flow[source * self.sinks + place - self.sources] > 0.0 {
-                        // What goes back along goods costs nothing by the potentials; computed, it would be off by
-                        // rounding.
+                        // Reverse edges with flow have zero reduced cost; computing it would add rounding.
                         self.reach(source, place, 0.0);
                     }
                 }
@@ -106,7 +105,7 @@ impl<'a> FlowNetwork<'a> {
         }
     }
 
-    /// Moves as much as the path to `end` allows. Something on it is used up, so that the next path is another.
+    /// Moves as much as the path to `end` allows. This exhausts an edge or node, so the next path differs.
     fn push_along(&mut self, end: usize) {
         let edge = |from: usize, to: usize| {
             if from < self.sources {
@@ -125,8 +124,8 @@ impl<'a> FlowNetwork<'a> {
             edges.push((index, direction));
             place = from;
         }
-        // The amount is one of these numbers to the bit: subtracted, something becomes 0 exactly, and the paths come to
-        // an end.
+        // The amount equals one of these numbers exactly, so the subtraction gives exactly 0 and the algorithm
+        // terminates.
         amount = amount.min(self.left[place]);
         for (index, direction) in edges {
             self.flow[index] += direction * amount;
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_detour_is_taken_where_it_is_cheaper_on_the_whole() {
-        // The first would rather give to the first, but the second can give to nobody else.
+        // The first would prefer the first sink, but the second source can only use that one.
         let cost = [1.0, 2.0, 1.0, 10.0];
         assert_eq!(transport_cost(&[1.0, 1.0], &[1.0, 1.0], &cost), 3.0);
         assert_eq!(transport_cost(&[0.5, 0.5], &[0.75, 0.25], &cost), 0.5 + 0.25 + 0.5);
@@ -165,8 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// Linear programming's certificate: prices that no cost falls below, and that add up to the cost, prove that
-        /// nothing is cheaper.
+        /// Certificate of linear programming: prices that satisfy all cost constraints and sum to the cost prove
+        /// optimality.
         #[test]
         fn no_way_is_cheaper((supply, demand, cost) in problem()) {
             let mut network = FlowNetwork::new(&supply, &demand, &cost);

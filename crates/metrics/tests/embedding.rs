@@ -1,5 +1,5 @@
-//! Metrics over an encoder against bert-score, moverscore and blanc, whose tokenizer and model were stand-ins that
-//! compute the same as the one here: so this checks everything but a real model.
+//! Encoder metrics compared with bert-score, moverscore and blanc, whose tokenizer and model were replaced by stand-ins
+//! identical to the ones here: this checks everything except a real model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn read(name: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// splitmix64's output for a key, as a number from −1/2 to 1/2 of 24 bits.
+/// splitmix64's output for a key, as a 24-bit number from −1/2 to 1/2.
 fn uniform(key: u64) -> f32 {
     let mut z = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -73,16 +73,16 @@ fn scored(metric: &str, items: &Value) -> Vec<Vec<Score>> {
             .collect(),
         source: item["source"].as_str(),
     };
-    // Texts live as long as the test.
+    // Leaked, so that the texts outlive the test.
     let items: &'static [Value] = items.clone().leak();
     let items: Vec<MetricItem<'_>> = items.iter().map(texts).collect();
-    // The stand-ins for bert-score and moverscore see 64 tokens, blanc cuts at 512.
+    // The stand-ins for bert-score and moverscore see 64 tokens, blanc truncates at 512.
     let models = models(if metric.starts_with("blanc") { 512 } else { 64 });
     let metric = choose(metric).expect("well formed")[0].build(&models).expect("suits");
     metric.score(&items, &|_| Ok(())).expect("scripted").items
 }
 
-/// Each golden row begins a row of ours; where there is none, ours is undefined.
+/// Each golden row is a prefix of our row; if it is missing, ours is undefined.
 fn compare(kind: &str, metric: &str, golden: &Value, expected: &Value, items: &Value) {
     let tolerance = golden["max_abs_difference"][kind].as_f64().expect("a tolerance");
     let rows = scored(metric, items);

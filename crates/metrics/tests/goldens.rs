@@ -1,4 +1,4 @@
-//! BLEU, chrF, TER and ROUGE against sacrebleu's and `rouge_score`'s values (`scripts/goldens/make_metrics.py`).
+//! BLEU, chrF, TER and ROUGE compared with sacrebleu and `rouge_score` (`scripts/goldens/make_metrics.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -24,8 +24,8 @@ fn near(score: f64, expected: f64) -> bool {
     (score - expected).abs() <= 1e-9 * expected.abs().max(1e-3)
 }
 
-/// Items that differ from the tool, as `item: ours, theirs`. Items without a score are those that the tool cannot read and
-/// gives 0: they lower its mean.
+/// Items that differ from the tool, as `item: ours, theirs`. Undefined items are those that the tool cannot read and
+/// scores as 0: they lower its mean.
 fn differences(scores: &MetricScores, golden: &Value) -> Vec<String> {
     let expected = golden["items"].as_array().expect("a list").iter().chain([&golden["corpus"]]);
     let rows = scores.items.iter().chain([&scores.corpus]);
@@ -33,7 +33,7 @@ fn differences(scores: &MetricScores, golden: &Value) -> Vec<String> {
     assert_eq!(count, golden["items"].as_array().expect("a list").len());
     let defined = scores.items.iter().filter(|row| row[0].value().is_some()).count();
     let differs = rows.zip(expected).enumerate().filter_map(|(index, (row, expected))| {
-        // A list of all numbers of a row, or the first of them.
+        // A list of all numbers of a row, or only the first.
         let mut expected: Vec<f64> =
             expected.as_array().map_or_else(|| vec![number(expected)], |list| list.iter().map(number).collect());
         if index == count {
@@ -80,7 +80,7 @@ fn edge_cases_have_the_scores_and_signatures_of_the_tools() {
         if let Some(signature) = golden["signature"].as_str() {
             let metric = choice(label).build(&MetricModels::default()).expect("options suit");
             let ours = choice(label).signature(metric.settings(), &items);
-            // What sacrebleu leaves out of its signature stands before the version.
+            // Settings that sacrebleu's signature omits precede the version in ours.
             let settings = |signature: &str| signature.split_once("|version:").expect("a version").0.to_owned();
             assert!(settings(&ours).starts_with(&settings(signature)), "{label}: {ours}, {signature}");
         }
@@ -91,7 +91,7 @@ fn item<'a>(candidate: &'a str, references: &'a [String]) -> MetricItem<'a> {
     MetricItem { candidate, references: references.iter().map(String::as_str).collect(), source: None }
 }
 
-/// The folder of the public data, where it is.
+/// The folder of the public data, if it exists.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("PROBITY_SHARED_DATA").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
@@ -164,7 +164,7 @@ fn public_data_have_the_scores_of_the_tools() {
     }
 }
 
-/// The score of all items together, from 0 to 100 or 0 to 1 as the tool has it.
+/// The score of all items together, from 0 to 100 or 0 to 1 as in the tool.
 fn corpus(label: &str, candidates: &[&str], references: &[&[&str]]) -> Vec<f64> {
     let items = candidates.iter().enumerate().map(|(index, candidate)| MetricItem {
         candidate,
@@ -174,7 +174,7 @@ fn corpus(label: &str, candidates: &[&str], references: &[&[&str]]) -> Vec<f64> 
     scores(label, &items.collect::<Vec<_>>()).corpus.into_iter().map(|score| score.value().expect("a number")).collect()
 }
 
-/// What sacrebleu's own tests expect (`test_bleu.py`, `test_chrf.py`, `test_ter.py`).
+/// Expected values of sacrebleu's own tests (`test_bleu.py`, `test_chrf.py`, `test_ter.py`).
 #[test]
 fn sacrebleu_s_published_values() {
     let dogs = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him."];
@@ -216,7 +216,7 @@ fn sacrebleu_s_published_values() {
         ("ter", &["dddd eeee ffff"], &["aaaa bbbb cccc"], 100.0),
         ("ter", &[""], &["a"], 100.0),
         ("ter", &["d e f g h a b c"], &["a b c d e f g h"], 12.5),
-        // Of sacrebleu 2.6.0, which reads references twice.
+        // From sacrebleu 2.6.0, which tokenizes references twice.
         ("ter:normalized=yes", &["The dog 's. It is the cats, yes"], &["The dog's. It is the cat's, yes."], 25.0),
         ("ter:normalized=yes", &["a &lt; b the dog's."], &["a &amp;lt; b the dog's."], 200.0 / 7.0),
     ] {
@@ -225,7 +225,7 @@ fn sacrebleu_s_published_values() {
     }
 }
 
-/// What `rouge_score`'s own tests expect (`rouge_scorer_test.py`): F, precision, recall.
+/// Expected values of `rouge_score`'s own tests (`rouge_scorer_test.py`): F, precision, recall.
 #[test]
 fn rouge_score_s_published_values() {
     let lines = "w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5";

@@ -1,4 +1,5 @@
-//! METEOR, both GLEUs, SARI and edit distances against their published tools (`scripts/goldens/make_text_metrics.py`).
+//! METEOR, both GLEUs, SARI and edit distances compared with their published tools
+//! (`scripts/goldens/make_text_metrics.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,7 @@ fn scores(metric: &str, items: &[MetricItem<'_>]) -> MetricScores {
     choices[0].build(&MetricModels::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
 }
 
-/// Whether a row is the expected one: a number, numbers, or null where there is no value. A tool may give fewer parts
-/// than we do.
+/// Whether a row is as expected: a number, numbers, or null if undefined. A tool may have fewer parts.
 fn agrees(row: &[Score], expected: &Value) -> bool {
     let near = |score: Score, expected: &Value| match (score.value(), expected.as_f64()) {
         (Some(value), Some(expected)) => (value - expected).abs() <= 1e-9 * expected.abs().max(1.0),
@@ -51,7 +51,7 @@ impl Texts {
     }
 }
 
-/// The data sets that are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
+/// The folder of data sets that are not part of the project: `PROBITY_SHARED_DATA`, or beside the project.
 fn data() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from);
@@ -66,7 +66,7 @@ fn texts(values: &Value) -> impl Iterator<Item = String> {
     values.as_array().expect("texts").iter().map(text)
 }
 
-/// The items that the goldens' script takes.
+/// The items of a group, as in the goldens' script.
 fn items(group: &str, folder: &Path) -> Vec<Texts> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a data set");
     match group {
@@ -245,7 +245,8 @@ fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
 
 #[test]
 fn sari_of_unchanged_paragraphs_depends_on_the_implementation() {
-    // Jourdan et al. (2025), Table 2, has 60.63 for a copy of the original: the implementation of Hugging Face.
+    // Jourdan et al. (2025), Table 2, has 60.63 for a copy of the original, computed with Hugging Face's
+    // implementation.
     let Some(folder) = data() else {
         return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with parareval_129.jsonl");
     };
@@ -341,7 +342,7 @@ proptest! {
             let Some(own) = one(metric, &reference, &[&reference], &source) else { continue };
             let perfect = match metric {
                 "gleu-napoles" if reference.split(' ').count() < 4 => continue,
-                // It takes a repeated word that is deleted once for one that should stay.
+                // It treats one deletion of a repeated word as a word that should stay.
                 "sari-hf" if !once(&source.to_lowercase()) => continue,
                 "sari-hf" => 100.0,
                 _ => 1.0,

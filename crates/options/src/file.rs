@@ -1,4 +1,4 @@
-//! The files that options lead to.
+//! Opening the files that options name.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use probity_lm::skip_byte_order_mark;
 
-/// Opens a regular file, and nothing else: opening a pipe waits for whoever writes to it, a device may have no end, and
-/// what came through either is gone when it is read again.
+/// Opens a regular file. Pipes and devices are rejected: opening a pipe may block, a device may be endless, and neither
+/// can be read twice.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let found = path.metadata()?;
     if found.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // Before it is opened: that alone may wait for ever.
+    // Checked before opening, which alone may block.
     if !found.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     File::open(path)
 }
 
-/// The text of a regular file, without a byte order mark.
+/// Reads a regular file as text, without a byte order mark.
 pub fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(skip_byte_order_mark(BufReader::new(open_regular(path)?))?)
 }

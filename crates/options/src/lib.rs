@@ -1,9 +1,9 @@
-//! Options defined once, and read from wherever they are given.
+//! Typed options, defined once for all front ends.
 //!
-//! The options of a method, a metric or a run are a plain type: its fields are the options, their doc comments the
-//! help, its [`Default`] the defaults. From that one definition come the command line, the keys of a recipe, JSON and
-//! keyword arguments: each of them is an adapter that makes [`GivenOptions`] of what the user wrote by the [`OptionSpec`]s of
-//! the type, and [`read`] makes the type of it, or says which option is wrong and why.
+//! The options of a method, metric or run are a plain type: fields are options, doc comments are help, and [`Default`]
+//! gives the defaults. The command line, recipes, JSON and keyword arguments are adapters: they use the [`OptionSpec`]s
+//! of the type to turn user input into [`GivenOptions`]. [`read`] then builds the type, or reports which option is
+//! wrong and why.
 
 mod file;
 mod pair;

@@ -1,26 +1,26 @@
-//! An option as `KEY=VALUE`, where several stand in one text.
+//! Parsing of `KEY=VALUE` options.
 
 use probity_lm::{did_you_mean, nearest};
 use serde_json::Value;
 
 use crate::{OptionKind, OptionSpec};
 
-/// Why a text is no option of these.
+/// Why a text is no valid pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("{why}")]
 pub struct PairProblem {
     /// What is wrong.
     pub why: String,
-    /// What to write instead.
+    /// How to fix it.
     #[help]
     pub hint: String,
 }
 
-/// `key=value` as a field with its value; `owner` is what has these options. An option that may be given several times
-/// has this one value.
+/// Parses `key=value` into a field and its value. `owner` names what has these options. A repeatable option gets a list
+/// of one value.
 ///
 /// # Errors
-/// What has no `=`, names no option, or a value that the option cannot have.
+/// If there is no `=`, the key is unknown, or the value is invalid.
 pub fn read_pair(owner: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), PairProblem> {
     let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
     let hint = || {
@@ -43,7 +43,7 @@ pub fn read_pair(owner: &str, known: &[OptionSpec], pair: &str) -> Result<(Strin
     Ok((spec.field.clone(), value))
 }
 
-/// That an option cannot have this value.
+/// The error for an invalid value.
 fn refused(spec: &OptionSpec, text: &str, why: &impl ToString) -> PairProblem {
     let key = spec.name();
     let is = format!("`{key}` cannot be `{}`", text.escape_debug());

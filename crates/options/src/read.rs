@@ -1,4 +1,4 @@
-//! From what was given to the type.
+//! Conversion of options from the user to their type.
 
 use probity_lm::{did_you_mean, nearest};
 use serde_json::{Map, Value};
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 use crate::pair::{PairProblem, read_pair};
 use crate::spec::{OptionKind, OptionSpec, Options, specs};
 
-/// Options that were given, by field.
+/// Options from the user, by field.
 pub type GivenOptions = Map<String, Value>;
 
-/// An option that cannot be as it was given. Its text does not name the option.
+/// An invalid option. Its message does not name the option.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{cause}")]
 pub struct OptionError {
-    /// Its field; empty where it is no option's in particular.
+    /// The field; empty if no single option is at fault.
     pub field: String,
-    /// What is wrong with it.
+    /// What is wrong.
     #[source]
     #[diagnostic_source]
     pub cause: OptionCause,
@@ -24,110 +24,110 @@ pub struct OptionError {
 /// What is wrong with an option.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum OptionCause {
-    /// No option is called that.
+    /// There is no such option.
     #[error("unknown option `{}`{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
     Unknown {
-        /// The name.
+        /// Name.
         name: String,
-        /// The name most like it.
+        /// Most similar name.
         nearest: Option<String>,
     },
-    /// It must be given.
+    /// A required option is missing.
     #[error("it is missing")]
     Missing,
-    /// Another is given that excludes it.
+    /// It excludes another option that is set.
     #[error("it cannot be used with `{other}`")]
     Conflict {
-        /// The other's name.
+        /// Name of the other option.
         other: String,
     },
-    /// It is of another, which is not given.
+    /// It requires another option that is not set.
     #[error("it requires `{other}`")]
     Alone {
-        /// The other's name.
+        /// Name of the other option.
         other: String,
     },
-    /// It is a key of an option that gives it another value.
+    /// It sets a key that an option already sets to another value.
     #[error("it has another value in `{option}`: {value}")]
     #[diagnostic(help("set it once"))]
     Twice {
-        /// The option's name.
+        /// Name of the option.
         option: String,
-        /// The value there.
+        /// Value there.
         value: String,
     },
-    /// It cannot have its value.
+    /// The value is invalid.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Value(#[from] ValueError),
 }
 
-/// Why an option cannot have a value.
+/// Why a value is invalid.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum ValueError {
-    /// A text that is not the kind of value.
+    /// The text does not parse.
     #[error("expected {expected}")]
     Form {
-        /// What a value is.
+        /// Expected form.
         expected: &'static str,
     },
-    /// A value of another kind.
+    /// The value has the wrong type.
     #[error("expected {expected}, found {found}")]
     Kind {
-        /// What a value is.
+        /// Expected type.
         expected: &'static str,
-        /// What it is.
+        /// Actual type.
         found: &'static str,
     },
-    /// None of those among which to choose.
+    /// It is none of the choices.
     #[error("`{}` is none of {known}{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
     Choice {
-        /// What was given.
+        /// Value.
         name: String,
-        /// All that there are.
+        /// All choices.
         known: String,
-        /// The one most like it.
+        /// Most similar choice.
         nearest: Option<String>,
     },
-    /// A whole number out of its bounds.
+    /// An integer out of range.
     #[error("{number} {}", out_of_range(number, *min, *max))]
     OutOfRange {
-        /// What was given.
+        /// Number.
         number: String,
-        /// The smallest.
+        /// Minimum.
         min: i64,
-        /// The largest.
+        /// Maximum.
         max: i64,
     },
-    /// A number out of its bounds, or none that is finite.
+    /// A number out of range, or not finite.
     #[error("expected a number{bounds}")]
     Bounds {
-        /// The bounds in words, each after a space.
+        /// Bounds as text, each preceded by a space.
         bounds: String,
     },
-    /// A text without anything in it.
+    /// An empty text.
     #[error("it must not be empty")]
     Empty,
-    /// A list without an item.
+    /// An empty list.
     #[error("at least one value is required")]
     NoItem,
-    /// A text that is no `KEY=VALUE` of the option's keys.
+    /// It is no valid `KEY=VALUE`.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pair(#[from] PairProblem),
-    /// The type that reads it refuses it.
+    /// The type's deserialiser rejects it.
     #[error("{source}")]
     Refused {
-        /// What the type says.
+        /// Error of the deserialiser.
         source: serde_json::Error,
-        /// What the definition of the option says of its values: `#[schemars(extend("hint" = "…"))]`.
+        /// Hint of the option: `#[schemars(extend("hint" = "…"))]`.
         #[help]
         hint: Option<String>,
     },
 }
 
-/// The largest number of an option with those bounds: what has no sign of its own reaches further than is told of it.
-/// A range whose end is that of the type says less than where it begins.
+/// Message for a number out of range. Without a maximum, a number that is too small only needs the minimum. Unsigned
+/// options without a maximum reach `u64::MAX`, above the `max` of the specification.
 fn out_of_range(number: &str, min: i64, max: i64) -> String {
     if max == i64::MAX && number.parse::<i128>().is_ok_and(|number| number < i128::from(min)) {
         return format!("is below {min}");
@@ -139,16 +139,16 @@ fn largest(min: i64, max: i64) -> u64 {
     if max == i64::MAX && min >= 0 { u64::MAX } else { max.unsigned_abs() }
 }
 
-/// Whether a text is a whole number, of whatever size.
+/// Whether a text is an integer of any size.
 fn is_whole(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The options, with defaults for what was not given.
+/// Builds the options, with defaults for the rest.
 ///
 /// # Errors
-/// The first option that is unknown, missing, out of its bounds, or refused by its type.
+/// The first option that is unknown, missing, out of range, or rejected by its type.
 pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     let specs = specs::<P>();
     let given = &with_objects(given, &specs)?;
@@ -169,18 +169,18 @@ pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
         if let Some(other) = spec.conflicts().find(|other| is_on(given, &spec.field) && is_on(given, other)) {
             return Err(wrong(&spec.field, OptionCause::Conflict { other: other.replace('_', "-") }));
         }
-        // All of a run's options are given again where it is gone on with, as they are in force.
+        // A resumed run passes all its options, including defaults.
         let is_told = is_on(given, &spec.field) && given.get(&spec.field) != Some(&spec.default);
         if let Some(other) = spec.needs().find(|other| is_told && !is_on(given, other)) {
             return Err(wrong(&spec.field, OptionCause::Alone { other: other.replace('_', "-") }));
         }
     }
-    // Each was read by itself before, so that what is left is nobody's in particular.
+    // Each value was checked before, so the error has no single field.
     let refused = |source| wrong("", ValueError::Refused { source, hint: None }.into());
     P::deserialize(Value::Object(given.clone())).map_err(refused)
 }
 
-/// The same with an object for each option that has keys, of its pairs and of what is given of its keys as options.
+/// Merges `KEY=VALUE` pairs and options for single keys into one object per option.
 fn with_objects(given: &GivenOptions, specs: &[OptionSpec]) -> Result<GivenOptions, OptionError> {
     let mut given = given.clone();
     for spec in specs.iter().filter(|spec| !spec.keys.is_empty()) {
@@ -208,16 +208,16 @@ fn wrong(field: &str, cause: OptionCause) -> OptionError {
     OptionError { field: field.to_owned(), cause }
 }
 
-/// Whether an option is given, and not as off.
+/// Whether an option is set, and not to false.
 fn is_on(given: &GivenOptions, field: &str) -> bool {
     given.get(field).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
 }
 
 impl OptionSpec {
-    /// A value as it would be typed: the text of one, where the option takes several.
+    /// Parses the text of a value; of one value if the option is repeatable.
     ///
     /// # Errors
-    /// What was expected.
+    /// If the text is no such value.
     pub fn parse(&self, text: &str) -> Result<Value, ValueError> {
         let form = |expected| ValueError::Form { expected };
         let value = match &self.kind {
@@ -241,10 +241,10 @@ impl OptionSpec {
         Ok(value)
     }
 
-    /// Whether the option may have this value; a list where it takes several.
+    /// Checks a value, or a list if the option is repeatable.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the value is invalid.
     pub fn check(&self, value: &Value) -> Result<(), ValueError> {
         if !self.keys.is_empty() {
             return self.object(value).map(drop);
@@ -255,7 +255,7 @@ impl OptionSpec {
         self.accepts(value).map_err(|source| ValueError::Refused { source, hint: hint() })
     }
 
-    /// The object that a list of `KEY=VALUE` is; of a key's values the last counts.
+    /// Parses a list of `KEY=VALUE` into an object; the last value of a key counts.
     fn object(&self, pairs: &Value) -> Result<GivenOptions, ValueError> {
         let pairs = match pairs {
             Value::Null => &[],
@@ -303,7 +303,7 @@ pub(crate) mod check {
         })
     }
 
-    /// Bounds that types do not hold themselves: of numbers, of a list's and a text's length.
+    /// Checks bounds that the type does not enforce: of numbers, and of the lengths of lists and texts.
     pub(crate) fn bounds(spec: &OptionSpec, value: &Value) -> Result<(), ValueError> {
         let least = |schema: &Value, key: &str| schema.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
         if spec.is_list && each(spec, value).len() < least(&spec.schema, "minItems") {
@@ -408,7 +408,7 @@ mod tests {
             assert_eq!(read::<Keyed>(&given(text)).expect(text), expected, "{text}");
         }
         for (text, field, told) in [
-            (r#"{"compute": ["threads=2"]}"#, "compute", "there is no option `threads`"),
+            (r#"{"compute": ["threads=2"]}"#, "compute", "unknown option `threads`"),
             (r#"{"compute": ["thread-count=0"]}"#, "compute", "`thread-count` cannot be `0`: 0 is not in 1..="),
             (r#"{"compute": "off=yes"}"#, "compute", "expected a list of KEY=VALUE"),
             (r#"{"thread_count": 0}"#, "thread_count", "0 is not in 1..="),

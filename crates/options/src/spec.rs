@@ -1,4 +1,4 @@
-//! What can be told of each option without a value: from the JSON schema of the type.
+//! Option specifications, derived from the JSON schema of the type.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -10,91 +10,92 @@ use crate::read::check;
 
 /// A type whose fields are options.
 ///
-/// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an
-/// empty list that must have an item, an empty text) must be given. Fields that are types of this kind themselves are
-/// flattened, or else are one option with a key for each of their fields ([`OptionSpec::keys`]). Bounds are schemars' (`range`, `length`), `#[schemars(extend("form" = "N"))]` says how help writes the
-/// value, and `"hint"` what to do where the field's own type refuses one.
+/// Every field has a default by `#[serde(default)]` on the type. A field whose default violates its own bounds (an
+/// empty list that must have an item, an empty text) is required. A field that is itself such a type is flattened, or
+/// is one option with a key for each of its fields ([`OptionSpec::keys`]). Bounds are those of schemars (`range`,
+/// `length`). `#[schemars(extend("form" = "N"))]` sets the placeholder in help, and `"hint"` the hint if the field's
+/// type rejects a value.
 pub trait Options: Default + Serialize + DeserializeOwned + JsonSchema {}
 
 impl<T: Default + Serialize + DeserializeOwned + JsonSchema> Options for T {}
 
-/// One of the values that an option may have.
+/// A possible value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionChoice {
-    /// As it is given.
+    /// Name.
     pub name: String,
-    /// What it means; empty where the name says it.
+    /// Meaning; empty if the name is self-explanatory.
     pub help: String,
 }
 
-/// What kind of value an option has; of each, where it takes several.
+/// Type of an option's value; of each value if it is repeatable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OptionKind {
-    /// It is given or not.
+    /// On or off.
     Flag,
-    /// A whole number within bounds, these included.
+    /// An integer in an inclusive range.
     Integer {
-        /// The smallest.
+        /// Minimum.
         min: i64,
-        /// The largest.
+        /// Maximum.
         max: i64,
     },
     /// A finite number.
     Number,
-    /// One of a few names.
+    /// One of several names.
     Choice(Vec<OptionChoice>),
-    /// A text, which a type of its own may read further.
+    /// A text; the field's type may parse it further.
     Text,
 }
 
-/// An option, as far as it is known without a value.
+/// Specification of an option.
 #[derive(Debug, Clone)]
 pub struct OptionSpec {
-    /// The field's name: `answer_prefix`.
+    /// Field name: `answer_prefix`.
     pub field: String,
-    /// What it is for, in paragraphs.
+    /// Help in paragraphs.
     pub help: String,
-    /// The kind of its value.
+    /// Type of the value.
     pub kind: OptionKind,
-    /// How help writes the value: `FILE`, `NAME|PATH`, `FIRST,SECOND`; empty where nothing was said.
+    /// Placeholder in help: `FILE`, `NAME|PATH`, `FIRST,SECOND`; empty if not set.
     pub form: String,
-    /// It may be given several times.
+    /// Whether it is repeatable.
     pub is_list: bool,
-    /// The keys of an option that is given as `KEY=VALUE`, once for each; their fields are accepted as options too.
+    /// Keys of a repeatable `KEY=VALUE` option; their fields are accepted as options too.
     pub keys: Vec<OptionSpec>,
-    /// It must be given.
+    /// Whether it is required.
     pub is_required: bool,
-    /// The field of another option, where that may be given in its place.
+    /// Field of an option that can replace it.
     pub unless: Option<String>,
-    /// What is in force where it is not given; null where that is nothing.
+    /// Default; null if there is none.
     pub default: Value,
-    /// Bounds that the kind does not hold.
+    /// Bounds that the type does not enforce.
     pub(crate) schema: Value,
-    /// Of a key, the field of its option.
+    /// For a key, the field of its option.
     within: Option<String>,
     accepts: Accepts,
 }
 
-/// Whether a type reads this value of that field, all others having their defaults.
+/// Checks that a type accepts a value of a field, with defaults for all others.
 type Accepts = fn(&str, &Value) -> Result<(), serde_json::Error>;
 
 impl OptionSpec {
-    /// The name as it is typed: `answer-prefix`.
+    /// Name in recipes and keys: `answer-prefix`.
     pub fn name(&self) -> String {
         self.field.replace('_', "-")
     }
 
-    /// The name as it is typed on a command line: that, unless `#[schemars(extend("long" = "NAME"))]` says another one.
+    /// Name on the command line: [`Self::name`], unless `#[schemars(extend("long" = "NAME"))]` sets another.
     pub fn long(&self) -> String {
         self.extension("long").and_then(Value::as_str).map_or_else(|| self.name(), str::to_owned)
     }
 
-    /// Whether that field is its own or one of its keys'.
+    /// Whether the field belongs to this option or one of its keys.
     pub fn has_field(&self, field: &str) -> bool {
         self.field == field || self.keys.iter().any(|key| key.field == field)
     }
 
-    /// Whether the type reads this value.
+    /// Checks that the type accepts the value.
     pub(crate) fn accepts(&self, value: &Value) -> Result<(), serde_json::Error> {
         match &self.within {
             Some(option) => (self.accepts)(option, &json!({ &self.field: value })),
@@ -102,18 +103,18 @@ impl OptionSpec {
         }
     }
 
-    /// What it is for, as lists have it: without the final period where it is one paragraph.
+    /// Help for lists: without the final period if it is one paragraph.
     pub fn description(&self) -> &str {
         let is_one = !self.help.contains("\n\n");
         self.help.strip_suffix('.').filter(|_| is_one).unwrap_or(&self.help)
     }
 
-    /// Its defaults as they would be typed; none where nothing is in force.
+    /// Defaults as the user would type them; empty if there is none.
     pub fn typed_defaults(&self) -> Vec<String> {
         let text = |value: &Value| match value {
             Value::Null => None,
             Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
-            // `1` and not `1.0`.
+            // `1`, not `1.0`.
             Value::Number(number) if number.is_f64() => number.as_f64().map(|number| number.to_string()),
             other => Some(other.to_string()),
         };
@@ -124,12 +125,12 @@ impl OptionSpec {
         }
     }
 
-    /// The fields that cannot be given beside it: `#[schemars(extend("conflicts" = ["FIELD"]))]`.
+    /// Fields that exclude it: `#[schemars(extend("conflicts" = ["FIELD"]))]`.
     pub fn conflicts(&self) -> impl Iterator<Item = &str> {
         self.fields("conflicts")
     }
 
-    /// The fields without which it means nothing: `#[schemars(extend("needs" = ["FIELD"]))]`.
+    /// Fields that it requires: `#[schemars(extend("needs" = ["FIELD"]))]`.
     pub fn needs(&self) -> impl Iterator<Item = &str> {
         self.fields("needs")
     }
@@ -138,13 +139,13 @@ impl OptionSpec {
         self.extension(extension).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// Something that the adapters know and this crate does not: `#[schemars(extend("KEY" = …))]` of the field.
+    /// A custom property for adapters: `#[schemars(extend("KEY" = …))]` of the field.
     pub fn extension(&self, key: &str) -> Option<&Value> {
         self.schema.get(key)
     }
 }
 
-/// All options of a type, in the order of its fields.
+/// All options of a type, in field order.
 pub fn specs<P: Options>() -> Vec<OptionSpec> {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let schema = settings.into_generator().into_root_schema_for::<P>();
@@ -152,10 +153,10 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
     fields(schema.as_value(), &defaults, accepts::<P>, None)
 }
 
-/// The options that are the fields of an object.
+/// Options for the fields of an object schema.
 fn fields(schema: &Value, defaults: &Value, accepts: Accepts, within: Option<&str>) -> Vec<OptionSpec> {
     let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-    // Serialised they stand in the order of the fields, of flattened types too; a schema has these at the end.
+    // The serialised defaults are in field order, including flattened types; a schema puts those last.
     let order = defaults.as_object().map(|defaults| defaults.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
     let spec = |field: &String| {
         let property = properties
@@ -201,7 +202,7 @@ fn accepts<P: Options>(field: &str, value: &Value) -> Result<(), serde_json::Err
     P::deserialize(Value::Object(one)).map(drop)
 }
 
-/// The names of the types that a schema allows.
+/// Type names that a schema allows.
 fn types(schema: &Map<String, Value>) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(one)) => vec![one],
@@ -210,7 +211,7 @@ fn types(schema: &Map<String, Value>) -> Vec<&str> {
     }
 }
 
-/// The schema of what is there, where nothing may be there too.
+/// The schema of the value, without the null of an optional one.
 fn present(schema: &Map<String, Value>) -> Map<String, Value> {
     let any = schema.get("anyOf").and_then(Value::as_array);
     let something = any.and_then(|any| any.iter().filter_map(Value::as_object).find(|one| types(one) != ["null"]));
@@ -238,7 +239,7 @@ fn kind(schema: &Map<String, Value>) -> OptionKind {
     }
 }
 
-/// The names among which to choose, in their order; none where it is no such schema.
+/// Choices of an enum schema in order; empty for other schemas.
 fn choices(schema: &Map<String, Value>) -> Vec<OptionChoice> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let plain = |schema: &Map<String, Value>| -> Vec<OptionChoice> {
@@ -266,13 +267,13 @@ fn choices(schema: &Map<String, Value>) -> Vec<OptionChoice> {
     }
 }
 
-/// Lines of a doc comment as paragraphs, a blank line between two.
+/// Splits a doc comment into paragraphs separated by blank lines.
 fn paragraphs(text: &str) -> String {
     let all = text.split("\n\n").map(|paragraph| paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" "));
     all.filter(|paragraph| !paragraph.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Help with a line for each key, written as clap writes possible values.
+/// Help with a line for each key, formatted like clap's possible values.
 fn with_keys(help: String, keys: &[OptionSpec]) -> String {
     let line = |key: &OptionSpec| {
         let form = match &key.kind {

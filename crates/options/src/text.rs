@@ -1,8 +1,8 @@
-//! Types that are written as a text.
+//! Types that are written as text.
 
 use serde::Serialize;
 
-/// The name under which one of a few choices is given.
+/// The serialised name of a unit variant.
 pub fn name(choice: &impl Serialize) -> String {
     match serde_json::to_value(choice) {
         Ok(serde_json::Value::String(name)) => name,
@@ -10,7 +10,7 @@ pub fn name(choice: &impl Serialize) -> String {
     }
 }
 
-/// A field of a type with `Display` and `FromStr` as its text: `#[serde(with = "as_text")]`.
+/// Serialises a field by `Display` and `FromStr`: `#[serde(with = "as_text")]`.
 pub mod as_text {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -18,19 +18,18 @@ pub mod as_text {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Writes the text.
+    /// Serialises as text.
     pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(value)
     }
 
-    /// Reads it.
+    /// Parses the text.
     pub fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
-/// Lets a type with `Display` and `FromStr` (whose error is a text) be an option: serialised as its text, and read from
-/// one.
+/// Lets a type with `Display` and `FromStr` (with a text as error) be an option, serialised as its text.
 #[macro_export]
 macro_rules! written_as_text {
     ($type:ty) => {

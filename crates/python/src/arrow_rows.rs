@@ -1,4 +1,4 @@
-//! Tables of Arrow as rows whose texts are not copied.
+//! Rows of Arrow tables, without copying texts.
 
 use std::sync::Arc;
 
@@ -20,47 +20,47 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::with_hint;
 
-/// What the interface calls its capsule.
+/// Name of the capsule in the interface.
 pub(crate) const STREAM: &std::ffi::CStr = c"arrow_array_stream";
 
-/// The rows of a stream of record batches.
+/// Rows of a stream of record batches.
 pub(crate) struct ArrowRows {
     batches: RecordBatchStreamReader,
     columns: Vec<String>,
-    /// Those that are looked at, by their places.
+    /// Positions of the selected columns.
     wanted: Vec<usize>,
     batch: Option<OpenBatch>,
     place: usize,
     failed: bool,
 }
 
-/// A batch, and how far it is read.
+/// A batch and the current row.
 struct OpenBatch {
     columns: Vec<OpenColumn>,
     rows: usize,
     next: usize,
 }
 
-/// A column of a batch: texts as they lie there, or any values.
+/// A column of a batch: texts in place, or other values.
 enum OpenColumn {
     Texts(Arc<str>, Texts),
     Values(String, ArrayRef),
 }
 
-/// Texts in somebody else's memory: each is a slice of one of the buffers.
+/// Texts in memory of the producer; each is a slice of a buffer.
 struct Texts {
     array: ArrayRef,
     buffers: Vec<Bytes>,
 }
 
 impl ArrowRows {
-    /// Of an object that has `__arrow_c_stream__`.
+    /// From an object with `__arrow_c_stream__`.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsule = object.call_method0("__arrow_c_stream__")?;
         let capsule = capsule.cast::<PyCapsule>()?;
         let stream = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
-        // SAFETY: a capsule of that name holds such a stream by the Arrow PyCapsule interface. `from_raw` moves it out
-        // and leaves an empty one behind, which the capsule may drop.
+        // SAFETY: by the Arrow PyCapsule interface, a capsule of this name holds such a stream. `from_raw` moves it out
+        // and leaves an empty one, which the capsule may drop.
         let batches = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr()) };
         let batches = batches.map_err(|error| with_hint(&format!("the table's stream cannot be read: {error}")))?;
         Self::new(batches).map_err(|why| with_hint(&why))
@@ -71,13 +71,13 @@ impl ArrowRows {
         let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let repeated = columns.iter().enumerate().find(|(place, name)| columns[..*place].contains(name));
         if let Some((_, name)) = repeated {
-            return Err(format!("two columns are called `{}`\n\nhint: rename one of them", name.escape_debug()));
+            return Err(format!("two columns are named `{}`\n\nhint: rename one of them", name.escape_debug()));
         }
         let wanted = (0..columns.len()).collect();
         Ok(Self { batches, columns, wanted, batch: None, place: 0, failed: false })
     }
 
-    /// The batch that holds the next row; none behind the last.
+    /// The batch of the next row; `None` at the end.
     fn open(&mut self) -> Result<Option<&mut OpenBatch>, String> {
         while self.batch.as_ref().is_none_or(|batch| batch.next == batch.rows) {
             let Some(batch) = self.batches.next() else { return Ok(None) };
@@ -169,13 +169,13 @@ impl OpenBatch {
 }
 
 impl Texts {
-    /// Of a column of texts; none of any other.
+    /// From a column of texts; `None` for other types.
     fn of(array: &ArrayRef) -> Option<Self> {
         let buffers = match array.data_type() {
             DataType::Utf8 => vec![shared(array.as_string::<i32>().values())],
             DataType::LargeUtf8 => vec![shared(array.as_string::<i64>().values())],
             DataType::Utf8View => array.as_string_view().data_buffers().iter().map(shared).collect(),
-            // Of a text that comes again and again, each of its rows has the one in the dictionary.
+            // Rows with equal texts share the text in the dictionary.
             DataType::Dictionary(_, values) if matches!(**values, DataType::Utf8 | DataType::LargeUtf8) => {
                 Self::of(array.as_any_dictionary().values())?.buffers
             }
@@ -184,7 +184,7 @@ impl Texts {
         Some(Self { array: array.clone(), buffers })
     }
 
-    /// The text of a row; none where it is null.
+    /// Text of a row; `None` if null.
     fn get(&self, row: usize) -> Result<Option<SharedText>, &'static str> {
         match self.array.data_type() {
             DataType::Dictionary(..) => {
@@ -204,7 +204,7 @@ impl Texts {
             DataType::LargeUtf8 => self.slice(array.as_string::<i64>(), row),
             _ => self.view(array, row),
         };
-        // The producer says that it is UTF-8; nobody has looked.
+        // The producer declares it as UTF-8, but this is unchecked.
         SharedText::try_from(bytes).map(Some).map_err(|_| "bytes that are not UTF-8")
     }
 
@@ -217,7 +217,7 @@ impl Texts {
         let views = array.as_string_view();
         let view = ByteView::from(views.views()[row]);
         let length = view.length as usize;
-        // A short text stands in its view.
+        // A short text is inlined in its view.
         match self.buffers.get(view.buffer_index as usize).filter(|_| length > INLINE) {
             Some(buffer) => buffer.slice(view.offset as usize..view.offset as usize + length),
             None => Bytes::copy_from_slice(views.value(row).as_bytes()),
@@ -225,10 +225,10 @@ impl Texts {
     }
 }
 
-/// So many bytes of a text stand in its view.
+/// Maximum length of a text that is inlined in its view.
 const INLINE: usize = 12;
 
-/// A buffer as memory that others may hold parts of.
+/// A buffer as shared memory.
 fn shared(buffer: &Buffer) -> Bytes {
     struct Owner(Buffer);
 
@@ -262,7 +262,7 @@ fn value(array: &ArrayRef, row: usize) -> Result<Value, String> {
         DataType::UInt16 => whole!(UInt16Type),
         DataType::UInt32 => whole!(UInt32Type),
         DataType::UInt64 => whole!(UInt64Type),
-        // The shortest decimal that is this number: 0.1 stays 0.1.
+        // The shortest decimal that parses to this number: 0.1 stays 0.1.
         DataType::Float16 => shortest(&array.as_primitive::<Float16Type>().value(row).to_string())?,
         DataType::Float32 => shortest(&array.as_primitive::<Float32Type>().value(row).to_string())?,
         DataType::Float64 => finite(array.as_primitive::<Float64Type>().value(row))?,
@@ -281,18 +281,18 @@ fn value(array: &ArrayRef, row: usize) -> Result<Value, String> {
             let mut object = Map::new();
             for (field, column) in fields.iter().zip(array.as_struct().columns()) {
                 let value = value(column, row).map_err(|why| format!("`{}`: {why}", field.name().escape_debug()))?;
-                // A field that a row has not is null in a table where others have it.
+                // Fields that a row lacks are null in a table where others have them.
                 if !value.is_null() {
                     object.insert(field.name().clone(), value);
                 }
             }
             Value::Object(object)
         }
-        other => return Err(format!("values of the type {other} are not read; make texts or numbers of them")),
+        other => return Err(format!("values of type {other} are not supported; convert them to strings or numbers")),
     })
 }
 
-/// Where a row's value stands in its dictionary; nowhere where the row is null.
+/// Position of a row's value in its dictionary; `None` if null.
 fn key(keys: &dyn Array, row: usize) -> Option<usize> {
     macro_rules! key {
         ($kind:ty) => {
@@ -319,10 +319,10 @@ fn list(items: &ArrayRef) -> Result<Value, String> {
 }
 
 fn shortest(text: &str) -> Result<Value, String> {
-    finite(text.parse().map_err(|_| format!("{text} is no number"))?)
+    finite(text.parse().map_err(|_| format!("{text} is not a number"))?)
 }
 
 fn finite(number: f64) -> Result<Value, String> {
-    let none = || format!("{number} is no value; use null where there is none");
+    let none = || format!("{number} is not a valid value; use null for a missing value");
     Number::from_f64(number).map(Value::Number).ok_or_else(none)
 }

@@ -1,4 +1,4 @@
-//! Errors as exceptions of Python.
+//! Conversion of errors to Python exceptions.
 
 use miette::Diagnostic;
 use probity_session::{ErrorText, was_interrupted};
@@ -10,10 +10,10 @@ create_exception!(
     probity,
     ProbityError,
     PyException,
-    "Something could not be done. Its text says what and why, `hint` what to do."
+    "An operation failed. The message says what and why; `hint` says what to do."
 );
 
-/// What went wrong, told without the interpreter.
+/// An error as text, independent of the interpreter.
 #[derive(Debug)]
 pub(crate) struct Failure {
     told: String,
@@ -21,7 +21,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Of a text, with its hints behind it.
+    /// From a text that ends with its hints.
     pub(crate) fn told(told: String) -> Self {
         Self { told, was_interrupted: false }
     }
@@ -36,18 +36,18 @@ impl<E: Diagnostic + 'static> From<E> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         if failure.was_interrupted {
-            return PyKeyboardInterrupt::new_err("what was written is kept");
+            return PyKeyboardInterrupt::new_err("finished work is kept");
         }
         with_hint(&failure.told)
     }
 }
 
-/// The exception of a text, with the hints behind it in `hint`.
+/// An exception for a text, with the hints also in `hint`.
 pub(crate) fn with_hint(told: &str) -> PyErr {
     let hint = told.split_once("\n\nhint: ").map(|(_, hint)| hint.replace("\nhint: ", "\n"));
     let error = ProbityError::new_err(told.to_owned());
     Python::attach(|py| {
-        // Without it the text still has the hint.
+        // If this fails, the text still contains the hint.
         let _ = error.value(py).setattr("hint", hint);
     });
     error

@@ -1,4 +1,4 @@
-//! What happens in a run, for whoever waits for it in Python.
+//! Events of a run, for the Python caller.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use probity_runtime::{PlannedMemory, TokenProgress};
 use probity_session::{DryRun, Events, Notice, SessionReport, computing_in_force};
 use serde_json::{Value, json};
 
-/// Keeps what was told until it is asked for.
+/// Stores events until they are collected.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<Told>);
+pub(crate) struct WaitingEvents(Mutex<Told>);
 
-/// What was told since the last look.
+/// Events since the last collection.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// Messages, each with what it is: `message`, `warning`, `error`.
+    /// Messages with their kind: `message`, `warning` or `error`.
     pub(crate) messages: Vec<(&'static str, String)>,
-    /// What is done, how much of it, and of how much.
+    /// Progress: activity, count and total.
     pub(crate) progress: Option<Progress>,
     tokens: Option<Arc<TokenProgress>>,
-    /// The summary, or what a dry run found.
+    /// The summary, or the result of a dry run.
     pub(crate) result: Option<Value>,
 }
 
-/// How far something is.
+/// Progress of an activity.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
     pub(crate) what: String,
     pub(crate) done: usize,
     pub(crate) total: Option<usize>,
-    /// The share of the tokens that went through the model, where that is known.
+    /// Share of the tokens already computed, if known.
     pub(crate) share: Option<f64>,
 }
 
-impl Waiting {
-    /// What was told since the last time.
+impl WaitingEvents {
+    /// Collects the events since the last call.
     pub(crate) fn take(&self) -> Told {
         let mut told = self.0.lock();
         let tokens = told.tokens.clone();
@@ -45,7 +45,7 @@ impl Waiting {
     }
 }
 
-impl Events for Waiting {
+impl Events for WaitingEvents {
     fn notice(&self, notice: Notice<'_>) {
         let mut told = self.0.lock();
         let mut say = |kind, text: String| told.messages.push((kind, text));
@@ -75,7 +75,7 @@ impl Events for Waiting {
     }
 }
 
-/// The share of what is to be computed that has been: questions cost too different amounts to tell times by.
+/// Share of the work done in tokens. The cost of queries varies too much to count them.
 fn share(tokens: &TokenProgress, done: usize, total: usize) -> Option<f64> {
     let unseen = (total as u64).saturating_sub(tokens.seen().max(done as u64));
     let (computed, left) = (tokens.computed(), tokens.left(unseen));

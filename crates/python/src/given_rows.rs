@@ -1,4 +1,4 @@
-//! Lists of dicts as rows.
+//! Rows from Python dicts.
 
 use probity_data::{GivenTable, LineError, TableRow};
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::json::{NoValue, to_value};
 pub(crate) struct GivenRows(std::vec::IntoIter<(usize, Result<TableRow, LineError>)>);
 
 impl GivenRows {
-    /// Of anything that gives dicts.
+    /// From an iterable of dicts.
     pub(crate) fn of(rows: &Bound<'_, PyAny>) -> PyResult<Self> {
         let rows = rows.try_iter()?.enumerate().map(|(place, row)| Ok((place, read(&row?))));
         Ok(Self(rows.collect::<PyResult<Vec<_>>>()?.into_iter()))
@@ -21,11 +21,11 @@ impl GivenRows {
 fn read(row: &Bound<'_, PyAny>) -> Result<TableRow, LineError> {
     if !row.is_instance_of::<PyDict>() {
         let kind = row.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        return Err(LineError::content("", format!("a row is a dict, and this is a {kind}")));
+        return Err(LineError::content("", format!("expected a dict as a row, found {kind}")));
     }
     match to_value(row) {
         Ok(Value::Object(row)) => Ok(TableRow::new(row)),
-        Ok(_) => Err(LineError::content("", "a row is a dict")),
+        Ok(_) => Err(LineError::content("", "expected a dict as a row")),
         Err(NoValue { place, why }) => Err(LineError::content(place, why)),
     }
 }

@@ -1,14 +1,14 @@
-//! Values of Python as JSON, and back.
+//! Conversion between Python values and JSON.
 
 use pyo3::exceptions::PyRecursionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
-/// As deep as values may lie in one another.
+/// Maximum nesting depth of values.
 const DEPTH: usize = 64;
 
-/// Why a value has no JSON form, and where it stands in what was given.
+/// Why a value has no JSON form, and its position in the input.
 #[derive(Debug)]
 pub(crate) struct NoValue {
     pub(crate) place: String,
@@ -27,26 +27,26 @@ impl NoValue {
     }
 }
 
-/// The value as JSON.
+/// Converts a value to JSON.
 ///
 /// # Errors
-/// What is no JSON: other types, and numbers that are not finite, which would become a null that nobody wrote.
+/// If a type has no JSON form, or a number is not finite and would become null.
 pub(crate) fn to_value(object: &Bound<'_, PyAny>) -> Result<Value, NoValue> {
     value(object, DEPTH)
 }
 
 fn value(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, NoValue> {
     let Some(below) = depth.checked_sub(1) else {
-        return Err(NoValue::new(format!("values lie more than {DEPTH} deep")));
+        return Err(NoValue::new(format!("values are nested more than {DEPTH} levels deep")));
     };
     if object.is_none() {
         return Ok(Value::Null);
     }
     if let Ok(text) = object.cast::<PyString>() {
-        // A lone surrogate is no Unicode.
+        // A lone surrogate is invalid Unicode.
         return match text.to_str() {
             Ok(text) => Ok(text.into()),
-            Err(_) => Err(NoValue::new("a text that is not Unicode")),
+            Err(_) => Err(NoValue::new("a string that is not Unicode")),
         };
     }
     if object.is_instance_of::<PyBool>() {
@@ -62,7 +62,7 @@ fn value(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, NoValue> {
     if let Ok(map) = object.cast::<PyDict>() {
         let mut fields = Map::new();
         for (key, item) in map {
-            let Ok(key) = key.extract::<String>() else { return Err(NoValue::new("a key that is no text")) };
+            let Ok(key) = key.extract::<String>() else { return Err(NoValue::new("a key that is not a string")) };
             let item = value(&item, below).map_err(|why| why.within(&key))?;
             fields.insert(key, item);
         }
@@ -83,7 +83,7 @@ fn items(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, NoValue> {
     items.enumerate().map(item).collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
-/// Paths, and the numbers and arrays of numpy, by what they offer.
+/// Converts paths, and numpy numbers and arrays, by their methods.
 fn other(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, NoValue> {
     if object.hasattr("__fspath__").unwrap_or(false)
         && let Ok(path) = object.call_method0("__fspath__")
@@ -95,12 +95,12 @@ fn other(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, NoValue> {
     {
         return value(&plain, depth);
     }
-    // pandas' NA and NaT, and Decimal's NaN: what is not itself.
+    // pandas' NA and NaT, and Decimal's NaN: values unequal to themselves.
     if !object.eq(object).unwrap_or(true) {
         return Err(not_a_number("NaN"));
     }
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    Err(NoValue::new(format!("a {kind}, which has no form here")))
+    Err(NoValue::new(format!("a {kind}, which is not supported")))
 }
 
 fn finite(number: f64) -> Result<Value, NoValue> {
@@ -108,16 +108,16 @@ fn finite(number: f64) -> Result<Value, NoValue> {
 }
 
 fn not_a_number(number: &str) -> NoValue {
-    NoValue::new(format!("{number} is no value; use None where there is none"))
+    NoValue::new(format!("{number} is not a valid value; use None for a missing value"))
 }
 
-/// The value as objects of Python.
+/// Converts JSON to Python objects.
 pub(crate) fn from_value<'py>(py: Python<'py>, json: &Value) -> PyResult<Bound<'py, PyAny>> {
     object(py, json, DEPTH)
 }
 
 fn object<'py>(py: Python<'py>, json: &Value, depth: usize) -> PyResult<Bound<'py, PyAny>> {
-    let Some(below) = depth.checked_sub(1) else { return Err(PyRecursionError::new_err("values lie too deep")) };
+    let Some(below) = depth.checked_sub(1) else { return Err(PyRecursionError::new_err("values are nested too deep")) };
     Ok(match json {
         Value::Null => py.None().into_bound(py),
         Value::Bool(yes) => PyBool::new(py, *yes).to_owned().into_any(),

@@ -1,9 +1,9 @@
-//! The module behind the Python package: what it does is the session's, and this is how Python says it.
+//! Extension module of the Python package: bindings for the session crate.
 //!
-//! Methods are functions made from the same definitions as commands (`kinds`), tables go in and out as streams of Arrow
-//! whose texts are not copied, and long work runs without the interpreter's lock.
+//! Methods are generated from the same definitions as commands (`kinds`), tables are exchanged as Arrow streams without
+//! copying texts, and long work releases the interpreter's lock.
 
-// Pyo3 takes arguments of functions by value.
+// PyO3 passes arguments of functions by value.
 #![allow(clippy::needless_pass_by_value)]
 
 mod arrow_rows;
@@ -32,7 +32,7 @@ fn open_table(py: Python<'_>, path: PathBuf) -> PyResult<Table> {
     py.detach(|| Table::open(&path))
 }
 
-/// Puts the answers of several databases into the one that runs share in a folder.
+/// Merges the answers of several databases into the cache in a folder.
 #[pyfunction]
 fn gather_answers(py: Python<'_>, databases: Vec<PathBuf>, folder: PathBuf) -> PyResult<()> {
     py.detach(|| {
@@ -41,19 +41,19 @@ fn gather_answers(py: Python<'_>, databases: Vec<PathBuf>, folder: PathBuf) -> P
     })
 }
 
-/// Runs a command line, the program's name first; what the process is to end with.
+/// Runs a command line (program name first) and returns its exit code.
 #[pyfunction]
 fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| probity_cli::run(&arguments))
 }
 
-/// The samples that things can be tried with, as JSON lines.
+/// The demo samples, as JSON lines.
 #[pyfunction]
 fn demo() -> &'static str {
     include_str!("../../../samples/demo.jsonl")
 }
 
-/// A text in which what a terminal would obey is written out.
+/// The text with control characters escaped.
 #[pyfunction]
 fn visible(text: &str) -> String {
     probity_report::text::visible(text)
@@ -68,7 +68,7 @@ fn version() -> &'static str {
 #[pymodule]
 fn _probity(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let error = module.py().get_type::<error::ProbityError>();
-    // Of an error without a hint, whoever raises it.
+    // Default for errors without a hint, including those raised from Python.
     error.setattr("hint", module.py().None())?;
     module.add("ProbityError", error)?;
     module.add_class::<model::Model>()?;

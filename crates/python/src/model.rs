@@ -17,12 +17,12 @@ use pyo3::types::PyDict;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::events::Waiting;
+use crate::events::WaitingEvents;
 use crate::json::{from_value, to_value};
 use crate::stages::options;
 use crate::work::wait;
 
-/// A model that stays in memory from one call to the next.
+/// A model that stays in memory between calls.
 #[pyclass(frozen, module = "probity._probity")]
 pub(crate) struct Model {
     opened: OpenedModel,
@@ -31,12 +31,12 @@ pub(crate) struct Model {
     models: Arc<ModelPool>,
 }
 
-/// Tells what happens to whoever waits at the time.
+/// Forwards events to the current caller.
 #[derive(Default)]
-struct Relay(Mutex<Option<Arc<Waiting>>>);
+struct Relay(Mutex<Option<Arc<WaitingEvents>>>);
 
 impl Relay {
-    fn current(&self) -> Option<Arc<Waiting>> {
+    fn current(&self) -> Option<Arc<WaitingEvents>> {
         self.0.lock().clone()
     }
 }
@@ -54,18 +54,18 @@ impl Events for Relay {
 }
 
 impl Model {
-    /// Its models, whose events go to `events` until [it is left](Self::is_left).
-    pub(crate) fn pool(&self, events: &Arc<Waiting>) -> Arc<ModelPool> {
+    /// The models. Their events go to `events` until [`Self::is_left`].
+    pub(crate) fn pool(&self, events: &Arc<WaitingEvents>) -> Arc<ModelPool> {
         *self.relay.0.lock() = Some(Arc::clone(events));
         Arc::clone(&self.models)
     }
 
-    /// Nobody waits any more.
+    /// Stops forwarding events.
     pub(crate) fn is_left(&self) {
         *self.relay.0.lock() = None;
     }
 
-    /// Asks what the lines say; the answers as lines.
+    /// Runs the requests and returns their answers.
     fn ask<'py, L: AskedLine>(
         &self,
         py: Python<'py>,
@@ -76,7 +76,7 @@ impl Model {
             to_value(requests).map_err(|why| crate::error::with_hint(&format!("{}: {}", why.place, why.why)))?;
         let lines: Vec<String> = lines.as_array().into_iter().flatten().map(Value::to_string).collect();
         let lines = lines.join("\n");
-        let events = Arc::new(Waiting::default());
+        let events = Arc::new(WaitingEvents::default());
         let interrupt = Interrupt::default();
         let models = self.pool(&events);
         let context = Context { events: events.clone(), interrupt: interrupt.clone(), models };
@@ -97,7 +97,7 @@ impl Model {
         let options: ModelOptions = read(&given).map_err(|error| Failure::from(SessionError::from(error)))?;
         let relay = Arc::new(Relay::default());
         let models = Arc::new(ModelPool::new(relay.clone()));
-        let events = Arc::new(Waiting::default());
+        let events = Arc::new(WaitingEvents::default());
         *relay.0.lock() = Some(events.clone());
         let load = || -> Result<OpenedModel, Failure> {
             let opened = OpenedModel::open(&options)?;
@@ -110,13 +110,13 @@ impl Model {
         Ok(model)
     }
 
-    /// The options that it was loaded with.
+    /// Options that the model was loaded with.
     #[getter]
     fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         from_value(py, &self.given)
     }
 
-    /// What it is: name, architecture, weights, fingerprint and how it computes.
+    /// Description of the model: name, architecture, weights, fingerprint and compute settings.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let model = py.detach(|| self.models.language(&self.opened).map_err(Failure::from))?;
         from_value(py, &json!(model.description()))
@@ -133,7 +133,7 @@ impl Model {
         self.ask::<ScoreLine>(py, requests, observer)
     }
 
-    /// Texts.
+    /// Generated texts.
     #[pyo3(signature = (requests, observer = None))]
     fn generate<'py>(
         &self,
@@ -145,7 +145,7 @@ impl Model {
     }
 }
 
-/// Memory that a table is written to.
+/// Memory to write a table to.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -159,7 +159,7 @@ impl Write for Memory {
     }
 }
 
-/// Problems counted as lists of Python are: from 0.
+/// Renumbers problems from 0, like Python lists.
 fn by_index(mut problems: LineProblems) -> LineProblems {
     problems.unit = RecordUnit::Index;
     for problem in &mut problems.kept {
@@ -168,7 +168,7 @@ fn by_index(mut problems: LineProblems) -> LineProblems {
     problems
 }
 
-/// The answers to lines, in their order; one that cannot be asked is an error, and nothing is asked.
+/// Answers requests in order. If one is invalid, it returns an error and runs none.
 fn answer<L: AskedLine>(opened: &OpenedModel, lines: &str, context: &Context) -> Result<Value, Failure> {
     let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
     let asked: Vec<(usize, L)> = records.by_ref().collect();

@@ -1,4 +1,4 @@
-//! Reports of runs, and runs held against a baseline.
+//! Reports of runs, and comparison with a baseline.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -38,7 +38,7 @@ pub(crate) fn report(
     })
 }
 
-/// A run held against a baseline, or two candidates of it against each other: what is said of each attribute.
+/// Compares a run with a baseline, or two candidates of a run, for each attribute.
 #[pyfunction]
 #[pyo3(signature = (run, baseline = None, candidates = None, attribute = Vec::new(), bounds = (0.0, 0.0), allowed = (false, false)))]
 pub(crate) fn gate(

@@ -1,4 +1,4 @@
-//! Methods, and what else can be a stage: what they are called, which options they have, and how one is run.
+//! Methods as stages: their names and options, and how to run one.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use probity_data::GivenTable;
 use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
 use probity_session::{
-    Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, Stage, StageEnd, StageOutcome, UserConfig, stage_kind,
+    Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, PlannedRun, RunEnd, RunOutcome, UserConfig, stage_kind,
     stage_kinds, stage_options,
 };
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use crate::arrow_rows::ArrowRows;
 use crate::error::{Failure, with_hint};
-use crate::events::Waiting;
+use crate::events::WaitingEvents;
 use crate::given_rows::GivenRows;
 use crate::json::{from_value, to_value};
 use crate::model::Model;
 use crate::work::wait;
 
-/// What can be run: name, help, what it works with, and its options.
+/// All methods: name, help, needs and options.
 #[pyfunction]
 pub(crate) fn kinds(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let kind = |kind: &dyn probity_methods::DynMethod| {
@@ -44,7 +44,7 @@ pub(crate) fn model_options(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     from_value(py, &all_described(&specs::<ModelOptions>()))
 }
 
-/// Options, and behind each its keys, which are accepted as options too.
+/// Options, each followed by its keys, which are accepted as options too.
 fn all_described(options: &[OptionSpec]) -> Value {
     let key = |key: &OptionSpec| {
         let mut key = described(key);
@@ -69,9 +69,8 @@ fn described(option: &OptionSpec) -> Value {
     })
 }
 
-/// Runs one stage. `given` are its options by field, `data` a table in the place of a file, called as `given` says of
-/// its data. What comes back has the folder (none where nothing was written), the summary or what a dry run found, and
-/// how it ended.
+/// Runs a stage. `given` are its options by field; `data` is a table used instead of a file. Returns the folder (if
+/// anything was written), the summary or the result of a dry run, and how it ended.
 #[pyfunction]
 #[pyo3(signature = (kind, given, data = None, model = None, observer = None))]
 pub(crate) fn run_stage<'py>(
@@ -82,10 +81,10 @@ pub(crate) fn run_stage<'py>(
     model: Option<&Model>,
     observer: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let method = stage_kind(kind).ok_or_else(|| PyValueError::new_err(format!("there is no method `{kind}`")))?;
+    let method = stage_kind(kind).ok_or_else(|| PyValueError::new_err(format!("unknown method `{kind}`")))?;
     let given = options(given)?;
     let table = data.map(table).transpose()?;
-    let events = Arc::new(Waiting::default());
+    let events = Arc::new(WaitingEvents::default());
     let interrupt = Interrupt::default();
     let pool = model.map_or_else(|| Arc::new(ModelPool::new(events.clone())), |model| model.pool(&events));
     let context = Context { events: events.clone(), interrupt: interrupt.clone(), models: pool };
@@ -98,10 +97,10 @@ pub(crate) fn run_stage<'py>(
     let (folder, ended) = ended.map_err(|error| match place.into_inner() {
         _ if !error.is_instance_of::<PyKeyboardInterrupt>(py) => error,
         Some(folder) => {
-            let goes_on = format!("out={:?}, resume=True goes on", folder.display().to_string());
-            PyKeyboardInterrupt::new_err(format!("what was written is kept: {goes_on}"))
+            let goes_on = format!("continue with out={:?}, resume=True", folder.display().to_string());
+            PyKeyboardInterrupt::new_err(format!("finished work is kept: {goes_on}"))
         }
-        None => PyKeyboardInterrupt::new_err("no answers are kept: it begins anew"),
+        None => PyKeyboardInterrupt::new_err("no answers are stored; a new run starts from scratch"),
     })?;
     from_value(py, &json!({ "folder": folder, "result": events.take().result, "ended": ended }))
 }
@@ -118,11 +117,11 @@ fn run(
         given.entry("model").or_insert_with(|| model.clone().into());
     }
     config.add_compute(&stage_options(method), &mut given);
-    let mut stage = Stage::new(method, &given, None)?;
+    let mut stage = PlannedRun::new(method, &given, None)?;
     if let Some(table) = table {
         stage = stage.over_table(table)?;
     }
-    // Every run has tables to look at: here nothing is printed.
+    // Python runs always write tables, since nothing is printed.
     let own = stage.run.output.out.is_none() && !stage.run.ask.dry_run;
     if own {
         stage.run.output.out = Some(config.folder_of_its_own(method.name()));
@@ -132,32 +131,33 @@ fn run(
     let plan = Plan::of(stage, typed(method.name(), &given));
     let ready = plan.check()?;
     if let Some(out) = folder.as_ref().filter(|_| own) {
-        // Before anything is asked: whoever interrupts the run goes on there.
+        // Reported before the first query, so that an interrupted run can be resumed there.
         context.events.notice(Notice::Message(&format!("results go to {}", out.display())));
     }
     *place.lock() = folder.clone().filter(|_| keeps);
     let ends = plan.run(ready, context)?;
-    let unscored = |end: &StageEnd<'_>| {
+    let unscored = |end: &RunEnd<'_>| {
         let outcomes = &end.in_short().filter(|_| end.stage.run.ask.strict)?.outcomes;
         (outcomes.unscored() > 0).then(|| outcomes.line())
     };
     if let (Some(outcomes), Some(folder)) = (ends.iter().find_map(unscored), &folder) {
         let shown = folder.display().to_string();
         return Err(Failure::told(format!(
-            "strict: some are without a score: {outcomes}\n\nhint: probity.open_run({shown:?}) has what was scored"
+            "strict: some results have no score: {outcomes}\n\nhint: open the scored results with \
+             probity.open_run({shown:?})"
         )));
     }
     let ended = ends.first().map_or("finished", |end| match &end.ended {
-        StageOutcome::Finished(_) => "finished",
-        StageOutcome::Before(_) => "before",
-        StageOutcome::Until(_) => "until",
-        StageOutcome::Planned => "planned",
-        StageOutcome::Failed => "failed",
+        RunOutcome::Finished(_) => "finished",
+        RunOutcome::Before(_) => "before",
+        RunOutcome::Until(_) => "until",
+        RunOutcome::Planned => "planned",
+        RunOutcome::Failed => "failed",
     });
     Ok((folder, ended))
 }
 
-/// The command that asks for the same, as it stands in manifests.
+/// The equivalent command for the manifest.
 fn typed(name: &str, given: &GivenOptions) -> Vec<String> {
     let mut arguments = vec![name.to_owned()];
     for (field, value) in given {
@@ -182,12 +182,12 @@ fn typed(name: &str, given: &GivenOptions) -> Vec<String> {
 pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<GivenOptions> {
     match to_value(given.as_any()) {
         Ok(Value::Object(given)) => Ok(given),
-        Ok(_) => Err(PyValueError::new_err("options are named")),
+        Ok(_) => Err(PyValueError::new_err("options must be keyword arguments")),
         Err(why) => Err(PyValueError::new_err(format!("{}: {}", why.place, why.why))),
     }
 }
 
-/// Writes a table in memory as JSON lines, for an option that leads to a file; `name` is what messages call it.
+/// Writes a table in memory as JSON lines, for an option that takes a file; `name` is its name in messages.
 #[pyfunction]
 pub(crate) fn write_rows(name: &str, data: &Bound<'_, PyAny>, path: PathBuf) -> PyResult<()> {
     let rows = table(data)?;
@@ -202,7 +202,7 @@ pub(crate) fn write_rows(name: &str, data: &Bound<'_, PyAny>, path: PathBuf) -> 
     })
 }
 
-/// A table of Arrow, or dicts.
+/// An Arrow table, or dicts.
 fn table(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn GivenTable>> {
     if data.hasattr("__arrow_c_stream__")? {
         return Ok(Box::new(ArrowRows::of(data)?));

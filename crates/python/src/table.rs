@@ -1,4 +1,4 @@
-//! Tables of runs as streams of Arrow.
+//! Tables of runs as Arrow streams.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
@@ -20,10 +20,10 @@ use crate::arrow_rows::STREAM;
 use crate::error::with_hint;
 use crate::json::from_value;
 
-/// Rows that are put into a batch.
+/// Number of rows in a batch.
 const BATCH: usize = 8192;
 
-/// A table of a run: rows of dicts where it is gone through, a stream of Arrow where a library asks for one.
+/// A table of a run: iterates over rows as dicts, and exports an Arrow stream to libraries.
 #[pyclass(frozen, module = "probity")]
 pub(crate) struct Table {
     path: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Of a file of JSON lines; what its columns are is told by all of its rows.
+    /// Opens a file of JSON lines. The column types are determined from all rows.
     pub(crate) fn open(path: &Path) -> PyResult<Self> {
         let wrong = |why: String| with_hint(&format!("{} cannot be read: {why}", path.display()));
         let mut file = BufReader::new(File::open(path).map_err(|error| wrong(error.to_string()))?);
@@ -41,7 +41,7 @@ impl Table {
         Ok(Self { path: path.to_owned(), schema: schema.into(), rows })
     }
 
-    /// Rows of dicts from one place to before another.
+    /// Rows in a range as dicts.
     fn rows<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut rows = self.__iter__()?;
         let mut found = Vec::new();
@@ -63,14 +63,14 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// The table as a stream of record batches, by the `PyCapsule` interface of Arrow.
+    /// The table as a stream of record batches, through the Arrow `PyCapsule` interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A producer may leave the request aside, and the consumer casts.
+        // A producer may ignore the requested schema; the consumer then casts.
         let _ = requested_schema;
         let stream = FFI_ArrowArrayStream::new(Box::new(self.reader()?));
         PyCapsule::new_with_value(py, stream, STREAM)
@@ -80,19 +80,19 @@ impl Table {
         self.rows
     }
 
-    /// The names of the columns.
+    /// Names of the columns.
     #[getter]
     fn columns(&self) -> Vec<String> {
         self.schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// The file that it is read from.
+    /// File of the table.
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// The table as a `DataFrame` of pandas whose columns are those of Arrow: no text is copied. Needs pandas and pyarrow.
+    /// The table as a pandas `DataFrame` with Arrow columns; no text is copied. Needs pandas and pyarrow.
     fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let columns = py.import("pyarrow")?.call_method1("table", (slf,))?;
@@ -108,11 +108,15 @@ impl Table {
         Ok(TableIterator { lines: JsonLines::new(Box::new(file)), path: self.path.clone() })
     }
 
-    /// A row by its place, counted from the end where it is below 0; rows by a slice; a column's values by its name.
+    /// A row by its index (negative indices count from the end), rows by a slice, or a column's values by its name.
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(name) = key.extract::<String>() {
             if !self.columns().contains(&name) {
-                return Err(PyKeyError::new_err(format!("{name}: there are {}", self.columns().join(", "))));
+                return Err(PyKeyError::new_err(format!(
+                    "unknown column {name}; the columns are \
+                                                        {}",
+                    self.columns().join(", ")
+                )));
             }
             let values = self
                 .rows(py, 0, self.rows)?
@@ -131,12 +135,12 @@ impl Table {
         let place: isize = key.extract()?;
         let place = if place < 0 { place + all } else { place };
         if !(0..all).contains(&place) {
-            return Err(PyIndexError::new_err(format!("{key}: there are {all} rows")));
+            return Err(PyIndexError::new_err(format!("row {key} is out of range; there are {all} rows")));
         }
         Ok(self.rows(py, place as usize, place as usize + 1)?.remove(0))
     }
 
-    /// The first rows, for a notebook.
+    /// The first rows, for notebooks.
     fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         const SHOWN: usize = 5;
         let columns = self.columns();
@@ -158,7 +162,7 @@ impl Table {
     }
 }
 
-/// The rows of a table, one at a time.
+/// Iterator over the rows of a table.
 #[pyclass]
 struct TableIterator {
     lines: JsonLines<Value, Box<dyn BufRead + Send + Sync>>,

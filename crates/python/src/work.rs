@@ -1,4 +1,4 @@
-//! Long work of one call: away from the interpreter, which looks every now and then whether it should end.
+//! Runs long work of a call without the interpreter's lock, and checks for interrupts meanwhile.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::events::{Told, Waiting};
+use crate::events::{Told, WaitingEvents};
 
-/// How often signals and progress are looked at.
+/// Interval for checking signals and progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Does the work on a thread of its own, without the interpreter's lock. `observer`, where there is one, is told of
-/// messages and progress; Ctrl-C raises the interrupt, and the work's own end is waited for.
+/// Runs the work on its own thread, without the interpreter's lock. Messages and progress go to `observer`. Ctrl-C
+/// raises the interrupt, and then the work is awaited.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
-    events: &Waiting,
+    events: &WaitingEvents,
     interrupt: &Interrupt,
     observer: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce() -> T + Send,
@@ -26,11 +26,11 @@ pub(crate) fn wait<T: Send>(
     let mut failure = None;
     let done = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
-        // Only one looks; the lock is what may be held across leaving the interpreter.
+        // There is one receiver; the lock is only needed because the value crosses `detach`.
         let receiver = Mutex::new(receiver);
         let worker = scope.spawn(move || {
             let done = work();
-            // Whoever waits is told by the channel's end too.
+            // If this fails, the channel's end also signals completion.
             let _ = sender.send(());
             done
         });
@@ -50,7 +50,7 @@ pub(crate) fn wait<T: Send>(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    done.map_err(|_| PyRuntimeError::new_err("a defect of probity: the work ended in a panic, which was printed"))
+    done.map_err(|_| PyRuntimeError::new_err("bug in probity: the work panicked; see the printed message"))
 }
 
 fn tell(observer: Option<&Bound<'_, PyAny>>, told: Told) -> PyResult<()> {

@@ -1,5 +1,5 @@
-//! Makes up a run folder, to see how reports take many samples or hostile texts: `cargo run -p probity-report --example
-//! synthetic -- FOLDER --samples 10000 --candidates 4 [--hostile] [--no-answers]`
+//! Writes a synthetic run folder, to try reports with many samples or hostile texts: `cargo run -p probity-report
+//! --example synthetic -- FOLDER --samples 10000 --candidates 4 [--hostile] [--no-answers]`
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

@@ -1,4 +1,4 @@
-//! Several runs side by side, and whether their differences are more than chance.
+//! Comparison of several runs, with tests of their differences.
 
 use probity_analysis::figures::{number, p_value};
 use probity_analysis::plot::ForestEstimate;
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use probity_stats::{Resampling, order};
 use serde_json::Value;
 
-use crate::measures::{Attribute, Measure, Of, SamplePart, ratio};
+use crate::measures::{Attribute, Measure, MeasureKind, SamplePart, ratio};
 use crate::plot::{Figure, forest};
 use crate::report::ReportPart;
 use crate::tables;
 use crate::text::{counted, visible_line};
 
-/// More runs than this are compared with the first alone.
+/// With more runs than this, each is compared only with the first.
 const ALL_PAIRS: usize = 5;
 
-/// Tables and plots about several runs; nothing for one.
+/// Tables and plots about several runs; empty for one run.
 pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<Table>, Vec<Figure>) {
     if parts.len() < 2 {
         return (Vec::new(), Vec::new());
@@ -29,10 +29,10 @@ pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<Tab
     (tables, figures(parts, resampling))
 }
 
-/// So many samples are listed on which two runs differ.
+/// Maximum number of listed samples on which two runs differ.
 const DIFFERENT: usize = 20;
 
-/// The samples on which the first two runs differ most, by the first measure that both have.
+/// Samples on which the first two runs differ most, by the first measure that both have.
 fn most_different(parts: &[ReportPart]) -> Option<Table> {
     let [first, second, ..] = parts else { return None };
     if data_unknown(first, second) {
@@ -43,11 +43,13 @@ fn most_different(parts: &[ReportPart]) -> Option<Table> {
     let mut table = Table::new("Samples on which the runs differ most", columns).with_id("different");
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
-        let of = [Of::Preference, Of::Spearman, Of::Pairwise, Of::Score].into_iter().find(|of| {
-            // Scores of different methods have different units.
-            let comparable = *of != Of::Score || first.run.method() == second.run.method();
-            comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
-        });
+        let of = [MeasureKind::Preference, MeasureKind::Spearman, MeasureKind::Pairwise, MeasureKind::Score]
+            .into_iter()
+            .find(|of| {
+                // Scores of different methods have different units.
+                let comparable = *of != MeasureKind::Score || first.run.method() == second.run.method();
+                comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
+            });
         let mut gaps = match of.and_then(|of| Some((of, one.measures.get(&of)?, other.measures.get(&of)?))) {
             Some((of, a, b)) => RunPair::new(a, b, &shared).gaps(of.title()),
             None if first.run.method() == second.run.method() && !one.is_agreement => {
@@ -55,7 +57,7 @@ fn most_different(parts: &[ReportPart]) -> Option<Table> {
             }
             None => continue,
         };
-        // Two runs of one model differ by rounding in many samples, which is no difference to look at.
+        // Omit differences by rounding alone, which are common between runs of one model.
         gaps.retain(|gap| order(gap.a, gap.b).is_ne());
         gaps.sort_by(|x, y| (y.a - y.b).abs().total_cmp(&(x.a - x.b).abs()).then(x.sample.cmp(&y.sample)));
         for SampleGap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
@@ -65,25 +67,25 @@ fn most_different(parts: &[ReportPart]) -> Option<Table> {
         }
     }
     table.note(format!(
-        "A: {}, B: {}. At most {DIFFERENT} samples of each attribute; a sample opens in the page.",
+        "A: {}, B: {}. At most {DIFFERENT} samples per attribute. In the page, select a sample to open it.",
         first.run.name(),
         second.run.name()
     ));
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// How far two runs are apart on a sample.
+/// Difference of two runs on a sample.
 struct SampleGap {
-    /// In the first run.
+    /// Number in the first run.
     sample: u32,
-    /// What differs.
+    /// Measure that differs.
     of: String,
     a: f64,
     b: f64,
 }
 
-/// Where nothing says who is right, as of two candidates without gold, the score on which two runs of one method are
-/// farthest apart, by sample.
+/// For each sample, the score with the largest difference between two runs of one method. Used without gold or
+/// preferences.
 fn score_gaps(
     (first, one): (&ReportPart, &Attribute),
     (second, other): (&ReportPart, &Attribute),
@@ -108,10 +110,10 @@ fn score_gaps(
     widest.into_values().collect()
 }
 
-/// What each run says and how far to trust it.
+/// Conclusion of each run, and how far to trust it.
 pub(crate) fn verdicts(parts: &[ReportPart]) -> Table {
-    let title = if parts.len() == 1 { "What the run says" } else { "What the runs say" };
-    let columns = ["run", "about", "verdict", "agreement", "trust", "because"];
+    let title = if parts.len() == 1 { "Conclusion" } else { "Conclusions" };
+    let columns = ["run", "about", "verdict", "agreement", "trust", "reason"];
     let mut table = Table::new(title, columns).with_id("verdicts");
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
@@ -123,10 +125,10 @@ pub(crate) fn verdicts(parts: &[ReportPart]) -> Table {
 }
 
 fn overview(parts: &[ReportPart]) -> Table {
-    let columns = ["run", "method", "models", "precision", "samples", "answers", "mean mass", "state"];
+    let columns = ["run", "method", "models", "precision", "samples", "answers", "mean label mass", "state"];
     let mut table = Table::new("Runs", columns).with_id("runs");
     for part in parts {
-        // Of what has been held against gold there are tables and no samples.
+        // A run of `meta` has tables but no samples.
         let has_samples = !part.facts.samples.is_empty();
         let told = || part.run.summary.pointer("/values/mass/mean").and_then(Value::as_f64);
         let others = part.run.manifest["other_models"].as_array().into_iter().flatten();
@@ -146,14 +148,14 @@ fn overview(parts: &[ReportPart]) -> Table {
     table
 }
 
-/// Two runs' measures over the samples that both have.
+/// Measures of two runs over their common samples.
 struct RunPair {
     first: Vec<SamplePart>,
     second: Vec<SamplePart>,
 }
 
 impl RunPair {
-    /// `shared` maps the second run's samples to the first's.
+    /// `shared` maps samples of the second run to those of the first.
     fn new(first: &Measure, second: &Measure, shared: &BTreeMap<u32, u32>) -> Self {
         let by_sample: BTreeMap<u32, SamplePart> = first.units.iter().map(|unit| (unit.sample, *unit)).collect();
         let both = second.units.iter().filter_map(|unit| Some((*by_sample.get(shared.get(&unit.sample)?)?, *unit)));
@@ -161,7 +163,7 @@ impl RunPair {
         Self { first, second }
     }
 
-    /// How far the runs are apart on each sample.
+    /// Differences of the runs by sample.
     fn gaps(&self, of: &str) -> Vec<SampleGap> {
         let gap = |(a, b): (&SamplePart, &SamplePart)| SampleGap {
             sample: a.sample,
@@ -186,15 +188,15 @@ impl RunPair {
     }
 }
 
-/// The samples that two runs share: one id and, where both kept their samples, one content. Also how many share the id
-/// alone.
+/// Samples of both runs with equal id and, if both kept their samples, equal content. Also returns the number of
+/// samples with equal id but different content.
 fn shared(first: &ReportPart, second: &ReportPart) -> (BTreeMap<u32, u32>, usize) {
     let (mut same, mut other) = (BTreeMap::new(), 0);
     for number in second.facts.sample_numbers() {
         let Some(there) = first.facts.ids.find(second.facts.ids.text(number)) else { continue };
         let digests = (first.facts.samples[there as usize].digest, second.facts.samples[number as usize].digest);
         match digests {
-            // One id over another content would pair what has nothing to do with each other.
+            // The id is equal but the content differs, so these are different samples.
             (Some(a), Some(b)) if a != b => other += 1,
             _ => {
                 same.insert(number, there);
@@ -204,7 +206,8 @@ fn shared(first: &ReportPart, second: &ReportPart) -> (BTreeMap<u32, u32>, usize
     (same, other)
 }
 
-/// Runs without their samples can only be told apart by the hashes of the data, or of the documents, that they name.
+/// Whether two runs may have different data. Runs that kept no samples are compared by the hashes of their data or
+/// documents.
 fn data_unknown(first: &ReportPart, second: &ReportPart) -> bool {
     let hashes = |part: &ReportPart| -> Vec<String> {
         let data = &part.run.manifest["arguments_in_force"]["data"];
@@ -221,16 +224,16 @@ fn differences(parts: &[ReportPart], resampling: &Resampling) -> Table {
     let columns =
         [judged, "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = Table::new("Differences between runs", columns).with_id("differences");
-    // By the reason, so that many runs do not have a line for each pair.
+    // Grouped by reason, so that many runs need few notes.
     let mut uncompared: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (scored, unscored): (Vec<&ReportPart>, Vec<&ReportPart>) =
         parts.iter().partition(|part| !part.attributes.is_empty());
     if !unscored.is_empty() {
         let names = unscored.iter().map(|part| part.run.name().to_owned()).collect();
-        uncompared.insert("a run has no scores of samples", names);
+        uncompared.insert("a run has no scores", names);
     }
     for (a, first) in scored.iter().enumerate() {
-        // Pairs grow with the square of the runs, and a table of dozens is not read.
+        // The number of pairs grows quadratically, so all pairs are compared only for a few runs.
         let to = if scored.len() <= ALL_PAIRS || a == 0 { scored.len() } else { 0 };
         for second in scored.iter().take(to).skip(a + 1) {
             if let Err((why, names)) = pair(first, second, resampling, &mut table) {
@@ -239,25 +242,25 @@ fn differences(parts: &[ReportPart], resampling: &Resampling) -> Table {
         }
     }
     for (why, names) in uncompared {
-        table.note(format!("Not compared, since {why}: {}.", names.join("; ")));
+        table.note(format!("Not compared, because {why}: {}.", names.join("; ")));
     }
     if table.rows.is_empty() {
         return table;
     }
     if scored.len() > ALL_PAIRS {
-        table.note(format!("Of more than {ALL_PAIRS} runs each is compared with the first alone."));
+        table.note(format!("With more than {ALL_PAIRS} runs, each is compared only with the first."));
     }
     table.note(tables::interval_note(resampling));
     table.note(
-        "Both tests are paired over shared samples and two-sided. t: Student's, with the error of the jackknife; none \
-         where every sample \
-         differs by the same. Randomisation: how often swapping the runs' results sample by sample gives a difference \
-         as large, over all swaps where samples are few. They are not corrected for the number of comparisons.",
+        "Both tests are two-sided and paired over shared samples. t: Student's t with the jackknife standard error; \
+         undefined if all samples differ equally. Randomisation: share of swaps of the runs' results, sample by \
+         sample, that give a difference at least as large; exact for few samples. There is no correction for multiple \
+         comparisons.",
     );
     table
 }
 
-/// Adds the rows of two runs; where there are none, says why and of which runs.
+/// Adds the rows for two runs. If there is nothing to compare, returns the reason and their names.
 fn pair(
     first: &ReportPart,
     second: &ReportPart,
@@ -266,11 +269,11 @@ fn pair(
 ) -> Result<(), (&'static str, String)> {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
-        return Err(("they name different data, and did not both keep samples that could be compared", names));
+        return Err(("their data may differ, and they did not both keep their samples", names));
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {
-        table.note(format!("{names}: left out are {} of one id and different content.", counted(changed, "sample")));
+        table.note(format!("{names}: omitted {} with equal id but different content.", counted(changed, "sample")));
     }
     if shared.is_empty() {
         return Err(("they share no sample", names));
@@ -278,9 +281,9 @@ fn pair(
     let mut any = false;
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
-        for of in Of::ALL {
+        for of in MeasureKind::ALL {
             // Scores of different methods have different units.
-            if of == Of::Score && first.run.method() != second.run.method() {
+            if of == MeasureKind::Score && first.run.method() != second.run.method() {
                 continue;
             }
             let (Some(a), Some(b)) = (one.measures.get(&of), other.measures.get(&of)) else { continue };
@@ -288,12 +291,12 @@ fn pair(
             any |= row(one, of, (first, second), &pair, resampling, table);
         }
     }
-    if any { Ok(()) } else { Err(("they have no attribute in common that could be compared", names)) }
+    if any { Ok(()) } else { Err(("they have no comparable attribute in common", names)) }
 }
 
 fn row(
     attribute: &Attribute,
-    of: Of,
+    of: MeasureKind,
     parts: (&ReportPart, &ReportPart),
     pair: &RunPair,
     resampling: &Resampling,
@@ -320,7 +323,7 @@ fn row(
     true
 }
 
-/// A plot for each attribute and measure that two runs at least have.
+/// A plot for each attribute and measure that two runs or more have.
 fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
     let mut names: Vec<&str> = Vec::new();
     for attribute in parts.iter().flat_map(|part| &part.attributes) {
@@ -330,7 +333,7 @@ fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
     }
     let mut figures = Vec::new();
     for (number, name) in names.iter().enumerate() {
-        for of in [Of::Spearman, Of::Pairwise, Of::Preference] {
+        for of in [MeasureKind::Spearman, MeasureKind::Pairwise, MeasureKind::Preference] {
             let estimates: Vec<ForestEstimate> =
                 parts.iter().filter_map(|part| estimate(part, name, of, resampling)).collect();
             if estimates.len() > 1 {
@@ -347,20 +350,25 @@ fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
     figures
 }
 
-fn estimate(part: &ReportPart, name: &str, of: Of, resampling: &Resampling) -> Option<ForestEstimate> {
+fn estimate(part: &ReportPart, name: &str, of: MeasureKind, resampling: &Resampling) -> Option<ForestEstimate> {
     let attribute = part.attributes.iter().find(|attribute| attribute.name == name)?;
     let measure = attribute.measures.get(&of)?;
     let interval = measure.interval(attribute.range(of), resampling).ok().map(|i| (i.low, i.high));
     Some(ForestEstimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
 }
 
-fn estimates_figure(id: String, name: &str, of: Of, estimates: &[ForestEstimate], resampling: &Resampling) -> Figure {
-    // What guessing gives.
-    let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
+fn estimates_figure(
+    id: String,
+    name: &str,
+    of: MeasureKind,
+    estimates: &[ForestEstimate],
+    resampling: &Resampling,
+) -> Figure {
+    // Chance.
+    let reference = if of == MeasureKind::Spearman { 0.0 } else { 0.5 };
     let caption = format!(
-        "Each run over all its own samples, with {}% intervals over samples; the broken line is guessing. Whether two \
-         runs differ is in the table: intervals \
-         that overlap do not say.",
+        "Each run over all its own samples, with {}% intervals over samples. The broken line is chance. See the table \
+         for tests of differences: overlapping intervals are inconclusive.",
         tables::confidence(resampling)
     );
     let title =

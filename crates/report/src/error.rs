@@ -1,12 +1,12 @@
-//! Why a report could not be made.
+//! Errors of reports.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a run could not be read, or a report not be written.
+/// Why a run could not be read, or a report could not be written.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum ReportError {
-    /// The folder holds no manifest of a run.
+    /// The folder has no manifest of a run.
     #[error("{} holds no probity run: {why}", path.display())]
     #[diagnostic(help("give the folder that a run's --out named; it holds {}", probity_store::MANIFEST))]
     NotARun {
@@ -18,18 +18,18 @@ pub enum ReportError {
     /// A file could not be read.
     #[error("{} could not be read: {source}", path.display())]
     Read {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A line of a table or of the samples is broken, and it is not the unfinished last one.
+    /// A malformed line in a table or in the samples, other than an unfinished last line.
     #[error("line {line} of {} could not be read: {why}", path.display())]
     #[diagnostic(help("tables of a run are not for editing; make the run again with --resume"))]
     Line {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, starting at 1.
         line: usize,
         /// What is wrong.
         why: String,
@@ -49,7 +49,7 @@ impl ReportError {
         move |source| Self::Read { path, source }
     }
 
-    /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
+    /// Whether the reader of a pipe has closed it, which is no failure.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Write(source) if source.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,8 +1,8 @@
-//! The samples in the page: blocks of compressed JSON that its script opens one at a time, and an index that lists them
-//! all.
+//! Samples in the page: blocks of compressed JSON, decoded one at a time by the page's script, and an index of all
+//! samples.
 //!
-//! A block is gzip in base64 in a script element of a type that browsers do not run. Texts and details lie in blocks of
-//! their own, so that a search opens texts alone. A sample is read, written and let go: memory is bounded by one block.
+//! A block is gzip in base64, in a script element whose type browsers do not run. Texts and details are in separate
+//! blocks, so that a search decodes only texts. Samples are streamed: memory is bounded by one block.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,37 +16,39 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use probity_data::Sample;
 use probity_lm::Prompt;
+use probity_metrics::Direction;
+use probity_stats::order;
 use probity_store::{Answers, AnyAnswer, AskedRequest, sample_of};
 use serde_json::{Map, Value, json};
 
 use crate::ReportError;
-use crate::measures::Of;
+use crate::measures::MeasureKind;
 use crate::report::{ReportPart, RunReport};
 use crate::rows::BELONGS_TO;
 use crate::run::TableKind;
 use crate::text::shortened;
 
-/// A block ends with the sample that reaches one of these.
+/// Limits after which a block is closed.
 const BLOCK_SAMPLES: usize = 100;
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// So many prompts in the whole page; a sample has its share, and some at least.
+/// Maximum number of prompts in the page, divided between its samples, and minimum for each sample.
 const PROMPTS: usize = 100_000;
 const PROMPTS_AT_LEAST: usize = 16;
 
-/// Characters of a sample that stand in the list.
+/// Number of characters of a sample in the list.
 const START: usize = 140;
 
-/// How many of each run's samples the page holds.
+/// Number of samples of each run in the page.
 pub(crate) fn held(report: &RunReport) -> Vec<usize> {
     let share = report.options.samples.div_ceil(report.parts.len().max(1));
     report.parts.iter().map(|part| part.facts.samples.len().min(share)).collect()
 }
 
-/// Writes all blocks, the index last.
+/// Writes all blocks, and the index last.
 pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), ReportError> {
     let held = held(report);
-    // Shared out beforehand: a few samples show all of their prompts, ten thousand some of them.
+    // With few samples, all prompts of a sample fit; with many, only some.
     let prompts = (PROMPTS / held.iter().sum::<usize>().max(1)).max(PROMPTS_AT_LEAST);
     let mut blocks = Blocks { out, texts: Vec::new(), details: Vec::new(), samples: 0, first: Vec::new() };
     let mut index = Index::default();
@@ -59,7 +61,7 @@ pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), Repor
             blocks.push(&text, &detail)?;
         }
     }
-    // The index comes last, since only now is it known which sample begins which block.
+    // The index comes last, because it needs the first sample of each block.
     blocks.flush()?;
     let Blocks { out, first, .. } = blocks;
     let names: Vec<&str> = report.parts.iter().map(|part| part.run.name()).collect();
@@ -77,16 +79,16 @@ pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), Repor
     Ok(())
 }
 
-/// One block. Base64 has no character that could end the element.
+/// Writes one block. Base64 contains no character that could end the element.
 fn block(out: &mut dyn Write, id: &str, json: &[u8]) -> io::Result<()> {
-    // Browsers unpack gzip themselves: the page brings no library along.
+    // Browsers can decompress gzip without a library.
     let mut gzip = GzEncoder::new(Vec::new(), Compression::new(6));
     gzip.write_all(json)?;
     let packed = STANDARD.encode(gzip.finish()?);
     writeln!(out, "<script type=\"application/gzip\" id=\"{id}\">{packed}</script>")
 }
 
-/// Samples that wait until their block is full.
+/// Samples buffered until their block is full.
 struct Blocks<'a> {
     out: &'a mut dyn Write,
     texts: Vec<u8>,
@@ -125,16 +127,18 @@ impl Blocks<'_> {
     }
 }
 
-/// How a sample's scores agree with gold.
+/// Agreement of the scores with gold by sample.
 struct SampleAgreement {
-    /// Sum and number of Spearman coefficients, over attributes.
+    /// Sum and number of Spearman coefficients over attributes.
     rho: BTreeMap<u32, (f64, f64)>,
     preference: BTreeMap<u32, (f64, f64)>,
+    /// The candidate with the highest score, of the first attribute; none if the highest score is shared.
+    winners: BTreeMap<u32, (u32, f64)>,
 }
 
 impl SampleAgreement {
     fn new(part: &ReportPart) -> Self {
-        let sums = |of: Of| {
+        let sums = |of: MeasureKind| {
             let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
             let whole = part.attributes.iter().filter(|attribute| !attribute.is_part());
             for unit in whole.filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
@@ -143,11 +147,26 @@ impl SampleAgreement {
             }
             sums
         };
-        Self { rho: sums(Of::Spearman), preference: sums(Of::Preference) }
+        Self { rho: sums(MeasureKind::Spearman), preference: sums(MeasureKind::Preference), winners: winners(part) }
     }
 }
 
-/// The list of samples, column by column.
+/// The candidate with the highest score by sample, where a sample has several.
+fn winners(part: &ReportPart) -> BTreeMap<u32, (u32, f64)> {
+    let mut winners = BTreeMap::new();
+    let first = part.attributes.iter().find(|attribute| !attribute.is_agreement);
+    for scores in first.into_iter().flat_map(|attribute| attribute.scores.chunk_by(|a, b| a.sample == b.sample)) {
+        let direction = first.map_or(Direction::HigherIsBetter, |attribute| attribute.direction);
+        let best = scores.iter().max_by(|a, b| direction.upwards(a.score).total_cmp(&direction.upwards(b.score)));
+        let Some(best) = best.filter(|_| scores.len() > 1) else { continue };
+        if scores.iter().filter(|one| order(one.score, best.score).is_eq()).count() == 1 {
+            winners.insert(best.sample, (best.candidate, best.score));
+        }
+    }
+    winners
+}
+
+/// List of samples by column.
 #[derive(Default)]
 struct Index {
     columns: BTreeMap<&'static str, Vec<Value>>,
@@ -163,6 +182,7 @@ impl Index {
         agreement: &SampleAgreement,
     ) {
         let facts = &part.facts.samples[sample as usize];
+        let candidate = |id: u32| part.facts.candidates.text(id);
         let mean = |sums: &BTreeMap<u32, (f64, f64)>| sums.get(&sample).map(|(sum, weight)| short(sum / weight));
         let start = text["c"]
             .as_str()
@@ -170,7 +190,7 @@ impl Index {
             .or_else(|| text["k"][0][1].as_str())
             .or_else(|| first_text(detail))
             .unwrap_or_default();
-        // Rows are counted where the run kept no answers, or asked for none.
+        // Count rows if the run has no stored answers.
         let asked = detail["asked"].as_u64().filter(|asked| *asked > 0);
         let answers = asked.unwrap_or_else(|| facts.judgements.into());
         let cells = [
@@ -183,6 +203,8 @@ impl Index {
             ("mass", json!(facts.least_mass.map(short))),
             ("gap", json!((facts.gaps > 0).then(|| short(facts.gap_sum / f64::from(facts.gaps))))),
             ("best", json!(facts.best.map(short))),
+            ("winner", json!(agreement.winners.get(&sample).map(|(id, _)| candidate(*id)))),
+            ("human", json!(facts.preferred.map(candidate))),
             ("rho", json!(mean(&agreement.rho))),
             ("preference", json!(mean(&agreement.preference))),
         ];
@@ -192,20 +214,20 @@ impl Index {
     }
 }
 
-/// The texts of all rows.
+/// All strings in the rows.
 fn words(tables: &Value) -> impl Iterator<Item = &str> {
     let tables = tables.as_array().into_iter().flatten();
     let rows = tables.flat_map(|table| table["rows"].as_array().into_iter().flatten());
     rows.flat_map(|row| row.as_array().into_iter().flatten()).filter_map(Value::as_str)
 }
 
-/// The first text of several words in a row's first table: the question, the unit.
+/// The first string with a space in the first row, such as a question.
 fn first_text(detail: &Value) -> Option<&str> {
     let cells = detail["tables"][0]["rows"][0].as_array()?;
     cells.iter().filter_map(Value::as_str).find(|text| text.trim().contains(' '))
 }
 
-/// Six significant digits: what a page shows; the run's own tables have all.
+/// Rounds to six significant digits; the run's tables have full precision.
 fn short(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
@@ -229,7 +251,7 @@ struct RunReader<'a> {
     samples: Option<File>,
     tables: Vec<File>,
     answers: Option<Answers>,
-    /// Where each sample's requests stand among the run's, as stretches.
+    /// Positions of each sample's requests in the run, as ranges.
     asked: Vec<Vec<Range<usize>>>,
 }
 
@@ -240,7 +262,7 @@ impl<'a> RunReader<'a> {
         let mut asked: Vec<Vec<Range<usize>>> = vec![Vec::new(); part.facts.samples.len()];
         if let Some(answers) = &answers {
             answers.requests(|position, request| {
-                // Noted as stretches: a sample's requests mostly stand together, and a run may have a million.
+                // Stored as ranges: requests of a sample are mostly consecutive, and a run may have a million.
                 let sample = sample_of(request, |id| part.facts.ids.find(id));
                 let Some(places) = sample.map(|number| &mut asked[number as usize]) else { return };
                 match places.last_mut() {
@@ -258,7 +280,7 @@ impl<'a> RunReader<'a> {
         })
     }
 
-    /// The sample's texts, and the rest of it.
+    /// Texts and details of a sample.
     fn sample(&mut self, number: u32, prompts: usize) -> Result<(Value, Value), ReportError> {
         let id = self.part.facts.ids.text(number);
         let asked = self.asked(number, prompts)?;
@@ -267,7 +289,7 @@ impl<'a> RunReader<'a> {
         let mut detail = Map::new();
         let tables = self.rows(number)?;
         if text.get("k").is_none() {
-            // What has no texts of its own is found by those of its rows.
+            // A sample without its own texts is searched by the strings in its rows.
             text["w"] = Value::Array(words(&tables).map(Value::from).collect());
         }
         detail.insert("tables".into(), tables);
@@ -279,7 +301,7 @@ impl<'a> RunReader<'a> {
         Ok((text, Value::Object(detail)))
     }
 
-    /// The sample's first requests, so many at most.
+    /// The first requests of a sample, limited to `most`.
     fn asked(&self, number: u32, most: usize) -> Result<Vec<AskedRequest>, ReportError> {
         let mut asked = Vec::new();
         for place in &self.asked[number as usize] {
@@ -315,7 +337,7 @@ impl<'a> RunReader<'a> {
         }))
     }
 
-    /// The sample's rows, table by table: columns once, then values.
+    /// Rows of a sample by table, with the columns listed once.
     fn rows(&mut self, number: u32) -> Result<Value, ReportError> {
         let mut tables: BTreeMap<u16, (Vec<String>, Vec<Value>)> = BTreeMap::new();
         let id = self.part.facts.ids.text(number);
@@ -343,7 +365,7 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// A row's values in the order of the columns, but for the one that says to what it belongs; new names become columns.
+/// Values of a row in column order, without its id. New names become columns.
 fn values(row: Map<String, Value>, columns: &mut Vec<String>, id: &str) -> Value {
     let mut values = vec![Value::Null; columns.len()];
     let says_id = |name: &str, value: &Value| BELONGS_TO.contains(&name) && value == id;
@@ -366,7 +388,7 @@ fn stretch(file: &mut File, start: u64, end: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Lines of prompts, each once: the prompts of a sample have most of them in common.
+/// Deduplicated lines of prompts: those of one sample are mostly equal.
 #[derive(Default)]
 struct PromptLines {
     texts: Vec<String>,
@@ -383,13 +405,13 @@ impl PromptLines {
             Prompt::Pair { source, answer } => {
                 let tokens =
                     |name: &str, ids: &[u32], lines: &mut Self| json!([name, lines.split(&format!("{ids:?}"))]);
-                vec![tokens("tokens", source, self), tokens("answer begins", answer, self)]
+                vec![tokens("tokens", source, self), tokens("answer prefix", answer, self)]
             }
             Prompt::Chat { messages, answer_prefix } => {
                 let mut all: Vec<Value> =
                     messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
                 if !answer_prefix.is_empty() {
-                    all.push(json!(["answer begins", self.split(answer_prefix)]));
+                    all.push(json!(["answer prefix", self.split(answer_prefix)]));
                 }
                 all
             }

@@ -1,11 +1,11 @@
-//! Tables for other programs. Cells may be hostile: each form is escaped by its own rules.
+//! Export of tables to other formats. Cells may be hostile: each format has its own escaping.
 
 use probity_analysis::{Cell, Table};
 use serde_json::{Value, json};
 
 use crate::text::{shown, visible, visible_line};
 
-/// As JSON: cells in the order of the columns, numbers unrounded, intervals as objects.
+/// JSON: cells in column order, numbers unrounded, intervals as objects.
 pub fn json(table: &Table) -> Value {
     let rows: Vec<Vec<Value>> = table.rows.iter().map(|row| row.iter().map(cell_json).collect()).collect();
     json!({
@@ -24,8 +24,10 @@ fn cell_json(cell: &Cell) -> Value {
     }
 }
 
-/// Comma-separated values (RFC 4180), the ends of intervals in columns of their own. Numbers are unrounded; nothing is
-/// an empty cell. A text that a spreadsheet would take for a formula begins with an apostrophe.
+/// CSV (RFC 4180), with the ends of intervals in separate columns.
+///
+/// Numbers are unrounded and missing values are empty cells. An apostrophe precedes texts that a spreadsheet would
+/// evaluate as formulas.
 pub fn csv(table: &Table) -> String {
     let intervals: Vec<bool> = (0..table.columns.len()).map(|column| has_intervals(table, column)).collect();
     let heads = table.columns.iter().zip(&intervals).flat_map(|(name, has_ends)| {
@@ -66,7 +68,7 @@ pub fn markdown(table: &Table) -> String {
     text
 }
 
-/// A LaTeX table for the package booktabs.
+/// A LaTeX table for the booktabs package.
 pub fn latex(table: &Table) -> String {
     let columns: String =
         (0..table.columns.len()).map(|column| if table.is_numeric(column) { 'r' } else { 'l' }).collect();
@@ -98,17 +100,17 @@ fn csv_cells(cell: &Cell, has_ends: bool) -> Vec<String> {
     if has_ends { vec![value, number(low), number(high)] } else { vec![value] }
 }
 
-/// Quoted where it must be. Spreadsheets take a cell that begins with `=`, `+`, `-`, `@`, a tab or a return for a
-/// formula, quoted or not.
+/// Quotes a text if necessary. Spreadsheets evaluate cells that start with `=`, `+`, `-`, `@`, a tab or a carriage
+/// return, quoted or not.
 fn csv_text(text: &str) -> String {
     let text = visible(text);
-    // Spaces before it do not help against spreadsheets, and neither do full-width forms.
+    // Spreadsheets also skip leading spaces and accept full-width forms.
     let formula = text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
     let text = if formula { format!("'{text}") } else { text };
     if text.contains([',', '"', '\n', '\r', '\'']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Every mark of Markdown and HTML loses its meaning; a cell stays on its line.
+/// Escapes all Markdown and HTML syntax. A cell stays on one line.
 pub fn markdown_text(text: &str) -> String {
     let mut safe = String::new();
     for c in visible_line(text).chars() {
@@ -122,7 +124,7 @@ pub fn markdown_text(text: &str) -> String {
             _ => safe.push(c),
         }
     }
-    // A bare address would become a link.
+    // Prevents automatic links.
     safe.replace("://", "\\://").replace("www.", "www\\.")
 }
 
@@ -138,13 +140,13 @@ fn latex_text(text: &str) -> String {
             '>' => safe.push_str("\\textgreater{}"),
             '|' => safe.push_str("\\textbar{}"),
             '"' => safe.push_str("\\textquotedbl{}"),
-            // Characters that our own tables write and that LaTeX's usual fonts lack.
+            // Characters in our own tables that common LaTeX fonts lack.
             '−' => safe.push_str("$-$"),
             '–' => safe.push_str("--"),
             '…' => safe.push_str("\\ldots{}"),
             'τ' => safe.push_str("$\\tau$"),
             'ρ' => safe.push_str("$\\rho$"),
-            // Two of these in a row would be a ligature or a quotation mark.
+            // Prevents ligatures and quotation marks from repeated characters.
             '-' | '`' | '\'' => safe.extend([c, '{', '}']),
             _ => safe.push(c),
         }

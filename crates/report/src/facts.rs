@@ -1,5 +1,5 @@
-//! One pass over a run's tables: what figures, tables and the list of samples need, in memory that grows with scores
-//! and not with prompts.
+//! Data for figures, tables and the list of samples, read in one pass over a run's tables. Memory grows with the number
+//! of scores, not of prompts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::ReportError;
 use crate::histogram::Histogram;
 use crate::names::Names;
-use crate::rows::{CandidateScoreRow, ComparisonRow, OtherRow, TextStretch, each_line};
+use crate::rows::{CandidateScoreRow, OtherRow, ReportedComparison, TextStretch, each_line};
 use crate::run::{ReportedRun, TableKind};
 
 /// A gold score of a candidate.
@@ -34,45 +34,45 @@ pub(crate) struct ScoredCandidate {
     pub(crate) gold: Option<f64>,
 }
 
-/// What is known of a sample besides its texts.
+/// Facts about a sample other than its texts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SampleFacts {
-    /// Where it stands in the samples' file.
+    /// Byte range in the samples file.
     pub(crate) text: Option<(u64, u64)>,
-    /// SHA-256 of its line, shortened; of the whole sample.
+    /// SHA-256 of the sample without gold, truncated.
     pub(crate) digest: Option<[u8; 16]>,
-    /// Where its rows are.
+    /// Byte ranges of its rows.
     pub(crate) rows: Vec<TextStretch>,
     pub(crate) gold: Vec<GoldScore>,
-    /// How many candidates it has.
+    /// Number of candidates.
     pub(crate) candidates: usize,
-    /// The candidate that people preferred; nothing where it was a tie or nobody was asked.
+    /// Preferred candidate; `None` for a tie or without a preference.
     pub(crate) preferred: Option<u32>,
-    /// Outcomes that occur, as bits over [`RunFacts::outcomes`].
+    /// Outcomes as bits, numbered as in [`RunFacts::outcomes`].
     pub(crate) outcomes: u32,
-    /// Attributes that occur, as bits; the last bit stands for all beyond.
+    /// Attributes as bits; the last bit stands for all higher numbers.
     pub(crate) attributes: u32,
     pub(crate) judgements: u32,
     pub(crate) least_mass: Option<f64>,
     pub(crate) gap_sum: f64,
     pub(crate) gaps: u32,
-    /// The best score; of several metrics or attributes, whose scores are no one thing, that of the first.
+    /// Best score by the first metric and attribute, as scores of several are not comparable.
     pub(crate) best: Option<f64>,
 }
 
-/// What comparisons of one attribute say.
+/// Statistics of the comparisons for one attribute.
 #[derive(Debug, Clone)]
 pub(crate) struct FactPairs {
-    /// Of p, the first place's probability.
+    /// Histogram of p, the probability of the first position.
     pub(crate) p: Histogram,
-    /// Of `|p_ij − (1 − p_ji)|`.
+    /// Histogram of `|p_ij − (1 − p_ji)|`.
     pub(crate) gaps: Histogram,
     pub(crate) first_wins: f64,
-    /// Sum and number of P(row beats column), both orders.
+    /// Sum and number of P(row beats column) over both orders.
     pub(crate) cells: BTreeMap<(u32, u32), (f64, u32)>,
 }
 
-/// The order gap lies in [0, 1], p too.
+/// Number of bins for p and the order gap, which are in [0, 1].
 const BINS: usize = 20;
 
 impl FactPairs {
@@ -86,13 +86,13 @@ impl FactPairs {
     }
 }
 
-/// All of a run that figures are made of.
+/// Data of a run for its figures.
 #[derive(Debug)]
 pub(crate) struct RunFacts {
     pub(crate) ids: Names,
     pub(crate) candidates: Names,
     pub(crate) attributes: Names,
-    /// What scores call their metric; one without a name where they are a method's.
+    /// Metric names; the name is empty for scores of a method.
     pub(crate) metrics: Names,
     pub(crate) templates: Names,
     pub(crate) outcomes: Names,
@@ -101,31 +101,31 @@ pub(crate) struct RunFacts {
     pub(crate) pairs: BTreeMap<u32, FactPairs>,
     pub(crate) outcome_counts: BTreeMap<String, u64>,
     pub(crate) mass: Histogram,
-    /// Samples in the run's own file.
+    /// Number of samples in the run's samples file.
     pub(crate) with_texts: usize,
-    /// Whether the method itself holds its scores against each attribute that people judged.
+    /// Whether the method's own tables compare its scores with gold.
     pub(crate) tells_agreement: bool,
-    /// Where scores of the method can lie.
+    /// Range of the method's scores.
     pub(crate) scores_within: Range,
 }
 
-/// As a summary says it.
+/// Parses the range in a summary.
 fn scores_within(ends: &Value) -> Range {
     let end = |place: usize| ends.get(place).and_then(Value::as_f64);
-    // A summary may be changed: what is wider than any number is no scale.
+    // The summary may have been modified: an infinite range is no scale.
     let is_scale = |(low, high): &(f64, f64)| low <= high && (high - low).is_finite();
     end(0).zip(end(1)).filter(is_scale).map_or(Range::Unbounded, |(low, high)| Range::Within(low, high))
 }
 
-/// The comparisons of one sample, attribute and template that wait for their other order.
+/// Comparisons of one sample, attribute and template whose reverse order has not been read yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingRows {
     at: Option<(u32, u32, u32)>,
     p: HashMap<(u32, u32), f64>,
 }
 
 impl RunFacts {
-    /// Reads the samples and then every table, a line at a time.
+    /// Reads the samples and then all tables, line by line.
     pub(crate) fn read(run: &ReportedRun) -> Result<Self, ReportError> {
         let mut facts = Self {
             ids: Names::default(),
@@ -149,7 +149,7 @@ impl RunFacts {
         }
         let compared = run.tables.iter().any(|table| table.kind == TableKind::Comparisons);
         for (number, table) in run.tables.iter().enumerate() {
-            let mut waiting = Waiting::default();
+            let mut waiting = PendingRows::default();
             each_line(&table.path, |line, start, end| {
                 let stretch = TextStretch { table: number as u16, start, end };
                 match table.kind {
@@ -162,18 +162,18 @@ impl RunFacts {
         Ok(facts)
     }
 
-    /// The attributes that people judged, in their order.
+    /// Attributes with gold scores.
     pub(crate) fn gold_attributes(&self) -> BTreeSet<u32> {
         self.samples.iter().flat_map(|sample| &sample.gold).map(|gold| gold.attribute).collect()
     }
 
-    /// What people gave the candidate.
+    /// Gold score of a candidate.
     pub(crate) fn gold(&self, sample: u32, candidate: u32, attribute: u32) -> Option<f64> {
         let mut known = self.samples[sample as usize].gold.iter();
         known.find(|gold| gold.candidate == candidate && gold.attribute == attribute).map(|gold| gold.score)
     }
 
-    /// Samples of which anything is known, in the order of the data or, without them, of the tables.
+    /// Numbers of all samples, in the order of the data, or of the tables without samples.
     pub(crate) fn sample_numbers(&self) -> std::ops::Range<u32> {
         0..self.samples.len() as u32
     }
@@ -210,7 +210,7 @@ impl RunFacts {
         number
     }
 
-    /// Notes a row's place, outcome and mass; gives its sample.
+    /// Records the byte range of a row and returns its sample.
     fn note(&mut self, item: &str, stretch: TextStretch) -> u32 {
         let number = self.at(item);
         let rows = &mut self.samples[number as usize].rows;
@@ -222,7 +222,7 @@ impl RunFacts {
     }
 
     fn judged(&mut self, sample: u32, outcome: &str, mass: Option<f64>) {
-        // The last bit stands for all beyond, so that a strange table with many outcomes does not overflow.
+        // The last bit stands for all higher numbers, so that unusual tables with many outcomes do not overflow.
         let bit = self.outcomes.number(outcome).min(31);
         if let Some(count) = self.outcome_counts.get_mut(outcome) {
             *count += 1;
@@ -244,8 +244,8 @@ impl RunFacts {
         number
     }
 
-    fn comparison(&mut self, line: &str, stretch: TextStretch, waiting: &mut Waiting) -> serde_json::Result<()> {
-        let row: ComparisonRow<'_> = serde_json::from_str(line)?;
+    fn comparison(&mut self, line: &str, stretch: TextStretch, waiting: &mut PendingRows) -> serde_json::Result<()> {
+        let row: ReportedComparison<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         self.judged(sample, &row.outcome, row.mass);
         let attribute = self.attribute(sample, &row.attribute);
@@ -259,9 +259,9 @@ impl RunFacts {
             let cell = pairs.cells.entry(cell).or_default();
             *cell = (cell.0 + value, cell.1 + 1);
         }
-        // A sample's comparisons stand together in the table: what waits is let go with it, and memory does not grow.
+        // Comparisons of a sample are consecutive, so unmatched ones are dropped with the sample to bound memory.
         if waiting.at != Some((sample, attribute, template)) {
-            *waiting = Waiting { at: Some((sample, attribute, template)), p: HashMap::new() };
+            *waiting = PendingRows { at: Some((sample, attribute, template)), p: HashMap::new() };
         }
         if let Some(other) = waiting.p.remove(&(j, i)) {
             let gap = (p - (1.0 - other)).abs();
@@ -275,14 +275,14 @@ impl RunFacts {
         Ok(())
     }
 
-    /// A score. Where there are comparisons too, those are the judgements and scores only follow from them.
+    /// Reads a score. If there are comparisons, these are the judgements, and scores only follow from them.
     fn score(&mut self, line: &str, stretch: TextStretch, compared: bool) -> serde_json::Result<()> {
         let row: CandidateScoreRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
         let metric = self.metrics.number(&row.metric);
         let candidate = self.candidates.number(&row.candidate);
-        // Counted once: of scores made of comparisons the comparisons are the judgements.
+        // Avoid counting judgements twice if scores are made from comparisons.
         if !compared && row.answers.is_empty() {
             self.judged(sample, &row.outcome, row.mass);
         } else if !compared {
@@ -305,7 +305,7 @@ impl RunFacts {
         let row: OtherRow<'_> = serde_json::from_str(line)?;
         let Some(belongs_to) = row.belongs_to() else { return Ok(()) };
         let sample = self.note(belongs_to, stretch);
-        // A judgement's outcome says how it ended, wherever there is one; what was written besides has its own.
+        // Outcomes of other tables count only if the run has no samples.
         if let Some(outcome) = row.outcome.as_deref().filter(|_| self.with_texts == 0) {
             self.samples[sample as usize].outcomes |= 1 << self.outcomes.number(outcome).min(31);
         }
@@ -313,7 +313,7 @@ impl RunFacts {
     }
 }
 
-/// Of what was judged: what people say of it is none of that.
+/// Hash of a sample without its gold scores and preference.
 fn digest(sample: &Sample) -> serde_json::Result<[u8; 16]> {
     let mut judged = sample.clone();
     judged.preference = None;

@@ -1,4 +1,4 @@
-//! Which plots a run's tables allow, and what is said below them.
+//! Selects the plots for a run's tables and writes their captions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +15,22 @@ use crate::run::ReportedRun;
 use crate::tables;
 use crate::text::{counted, fixed, thousands, visible_line};
 
-/// More systems than this make a matrix that nobody can read.
+/// Maximum number of systems in a matrix.
 const MATRIX_LIMIT: usize = 60;
-/// More candidates than this are left to the tables.
+/// Maximum number of candidates in a box plot.
 const BOXES_LIMIT: usize = 30;
-/// More plots against gold than this nobody looks through.
+/// Maximum number of plots against gold.
 const GOLD_LIMIT: usize = 12;
-/// Bins of the histogram of scores.
+/// Number of bins in the histogram of scores.
 const BINS: usize = 24;
 
-/// The plots of a run, and why others are missing.
+/// Plots of a run, and notes on missing ones.
 pub(crate) struct Plots {
     pub(crate) figures: Vec<Figure>,
     pub(crate) notes: Vec<String>,
 }
 
-/// `prefix` begins every id.
+/// All plots of a run. Ids start with `prefix`.
 pub(crate) fn plots(
     prefix: &str,
     run: &ReportedRun,
@@ -53,7 +53,7 @@ pub(crate) fn plots(
         }
     }
     let (mut drawn, mut left_out) = (0, 0);
-    // Parts of what metrics tell are left to the tables.
+    // Secondary values of metrics are only in the tables.
     for (number, attribute) in attributes.iter().filter(|attribute| !attribute.is_part()).enumerate() {
         let id = |what: &str| format!("{prefix}-{what}-{number}");
         match against_gold(id("gold"), attribute, resampling) {
@@ -67,13 +67,16 @@ pub(crate) fn plots(
         if attribute.is_agreement {
             continue;
         }
-        plots.figures.extend(score_histogram(id("scores"), run, attribute));
+        // Shares of wins have a mean of 0.5, whatever the judge says.
+        if facts.pairs.is_empty() {
+            plots.figures.extend(score_histogram(id("scores"), run, attribute));
+        }
         plots.figures.extend(by_candidate(id("systems"), facts, attribute));
     }
     if left_out > 0 {
-        let why = "the tables have what they would show";
+        let why = "the tables have the figures";
         plots.notes.push(format!(
-            "{} against gold {} left out: {why}.",
+            "{} against gold {} omitted: {why}.",
             counted(left_out, "more plot"),
             if left_out == 1 { "is" } else { "are" }
         ));
@@ -81,7 +84,7 @@ pub(crate) fn plots(
     if facts.mass.total > 0 {
         plots.figures.push(mass(format!("{prefix}-mass"), &facts.mass));
     }
-    // Ids name files: one that a summary took for its own is not drawn twice.
+    // Ids become file names, so a duplicate id from a modified summary is dropped.
     let mut seen = BTreeSet::new();
     plots.figures.retain(|figure| seen.insert(figure.id.clone()));
     plots
@@ -91,7 +94,7 @@ fn of(attribute: &str) -> String {
     if attribute.is_empty() { String::new() } else { format!(", {}", visible_line(attribute)) }
 }
 
-/// The plots that the method describes, beside the tables of its summary.
+/// Plots in the summary that the method describes.
 fn described(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let sections = run.summary["sections"].as_array().into_iter().flatten();
     let plots = sections.filter_map(|section| section["plots"].as_array()).flatten();
@@ -105,29 +108,28 @@ fn percent(share: f64) -> String {
 fn preferences(id: String, attribute: &str, pairs: &FactPairs) -> Figure {
     let n = pairs.p.total;
     let caption = format!(
-        "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the \
-         model is sure; a heap on one side is a \
-         preference for a place. The first place wins {} of n = {}.",
+        "p of each comparison: the normalised probability that the candidate shown first is better. Values far from \
+         0.5 are confident; a majority on one side suggests position bias. The first position wins {} of n = {}.",
         percent(pairs.first_wins / n.max(1) as f64),
         counted(n, "comparison")
     );
-    let title = format!("Verdicts{}", of(attribute));
-    let words = Bars { id, title, caption, x: "p, the first is better", y: "comparisons", reference: Some(0.5) };
+    let first = percent(pairs.first_wins / n.max(1) as f64);
+    let title = format!("Position bias{}: the first text wins {first}", of(attribute));
+    let words = Bars { id, title, caption, x: "p(first is better)", y: "comparisons", reference: Some(0.5) };
     histogram(&pairs.p, words)
 }
 
 fn order_gap(id: String, attribute: &str, pairs: &FactPairs) -> Option<Figure> {
     let mean = pairs.gaps.mean()?;
     let caption = format!(
-        "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 \
-         for one that sees nothing else. Mean {} \
-         over n = {}.",
+        "|p(i,j) − (1 − p(j,i))| over pairs judged in both orders: 0 if the judge ignores the order, 1 if only the \
+         order matters. Mean {} over n = {}.",
         fixed(mean, 3),
         counted(pairs.gaps.total, "pair")
     );
     let words = Bars {
         id,
-        title: format!("Order gap{}", of(attribute)),
+        title: format!("Order gap{}: swapping the texts changes p by {} on average", of(attribute), fixed(mean, 3)),
         caption,
         x: "order gap of a pair",
         y: "pairs",
@@ -138,34 +140,39 @@ fn order_gap(id: String, attribute: &str, pairs: &FactPairs) -> Option<Figure> {
 
 fn mass(id: String, mass: &Histogram) -> Figure {
     let caption = format!(
-        "Probability that the model gives to all offered labels together, under its full vocabulary. Near 1 the model \
-         wanted to answer so; near 0 it wanted to \
-         say something else. Mean {} over n = {}.",
+        "Total probability of all labels under the full vocabulary. Near 1, the model answers with a label; near 0, \
+         it would answer something else. Mean {} over n = {}.",
         fixed(mass.mean().unwrap_or(0.0), 3),
         counted(mass.total, "answer")
     );
     histogram(
         mass,
-        Bars { id, title: "Label mass".into(), caption, x: "mass of the labels", y: "answers", reference: None },
+        Bars {
+            id,
+            title: format!("Label mass: {} on average", fixed(mass.mean().unwrap_or(0.0), 3)),
+            caption,
+            x: "label mass",
+            y: "answers",
+            reference: None,
+        },
     )
 }
 
-/// Why there is no comparison matrix, as the page says it.
+/// Why there is no comparison matrix, as shown in the page.
 #[derive(Debug, thiserror::Error)]
 enum NoMatrix {
-    #[error("{systems} candidate ids have one win rate between them, which needs no matrix.")]
+    #[error("with {systems} candidate ids there is only one win rate.")]
     TooFew { systems: usize },
-    #[error("candidate ids differ from sample to sample, so they name no systems.")]
+    #[error("candidate ids differ between samples, so they name no systems.")]
     NoSystems,
     #[error(
-        "its {cells} cells have {} comparisons each on average; from 3 on there is one. More samples or more --pairs \
-         would fill it.",
+        "its {cells} cells have {} comparisons each on average, and 3 are required. Use more samples or more --pairs.",
         fixed(*each, 1)
     )]
     Thin { cells: usize, each: f64 },
 }
 
-/// Candidates that are systems: they recur in samples, and there are three at least.
+/// Matrix of win probabilities. It needs three recurring candidates or more.
 fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> Result<Figure, NoMatrix> {
     let mut means: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for ((row, _), (sum, n)) in &pairs.cells {
@@ -178,7 +185,8 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         return Err(NoMatrix::TooFew { systems });
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
-    // A cell of one or two comparisons shows a place or a single text. A sample by itself has no more than two anyway.
+    // Cells with one or two comparisons show position bias or a single text. In a single sample there are no more
+    // anyway.
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
         let occurrences: BTreeSet<(u32, u32)> =
             facts.scores.iter().map(|score| (score.candidate, score.sample)).collect();
@@ -191,7 +199,7 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         });
     }
     let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();
-    // By the scores that the run made of the comparisons, where each has one: what wins there stands first here.
+    // Ordered by the run's scores if all systems have one, so that the order matches its tables.
     let mut scores: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for one in facts.scores.iter().filter(|one| one.metric == 0 && facts.attributes.text(one.attribute) == attribute) {
         let mean = scores.entry(one.candidate).or_default();
@@ -202,7 +210,7 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
             *mean = scores[system].0 / f64::from(scores[system].1);
         }
     }
-    // By name where means are equal, so that the same run gives the same bytes.
+    // Equal means are sorted by name, so that output is deterministic.
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));
     let left_out = order.len().saturating_sub(MATRIX_LIMIT);
     order.truncate(MATRIX_LIMIT);
@@ -211,15 +219,16 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
     let values: Vec<Vec<Option<f64>>> =
         order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
-        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for \
-         a place cancels out; the row with the best score is on top. {} of {}.",
+        "Mean probability that the row's candidate beats the column's, averaged over both orders to cancel position \
+         bias. The best row is on top. {} of {}.",
         counted(met / 2, "comparison"),
         counted(samples, "sample")
     );
     if left_out > 0 {
-        caption = format!("{caption} The {left_out} lowest candidates are left out.");
+        caption = format!("{caption} The {left_out} lowest candidates are omitted.");
     }
-    Ok(heat(id, format!("Who beats whom{}", of(attribute)), &caption, &BEATS, &names, &values))
+    let title = format!("Wins{}: {} is first", of(attribute), visible_line(names[0]));
+    Ok(heat(id, title, &caption, &BEATS, &names, &values))
 }
 
 fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> Option<Figure> {
@@ -227,34 +236,34 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     let points: Vec<(f64, f64)> = groups.iter().flatten().copied().collect();
     let (low, high) = range(&points.iter().map(|p| p.1).collect::<Vec<_>>())?;
     let line = measures::line(&groups, low, high, resampling);
-    let measure = attribute.measures.get(&measures::Of::Spearman);
+    let measure = attribute.measures.get(&measures::MeasureKind::Spearman);
     let per_context = measure.and_then(measures::Measure::value).map_or_else(
-        || "not defined".to_owned(),
+        || "undefined".to_owned(),
         |rho| format!("{} over {}", fixed(rho, 3), counted(measure.map_or(0, |m| m.units.len()), "context")),
     );
-    let pooled = attribute.pooled.figure.coefficient.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
+    let pooled = attribute.pooled.figure.coefficient.map_or_else(|| "undefined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
-        "Each point is a candidate: its gold score and what {} gave it. Spearman per context, averaged: {per_context}; \
+        "Each point is a candidate with its gold score and its score by {}. Mean Spearman per context: {per_context}; \
          pooled over all n = {}: {pooled}.",
         visible_line(if attribute.metric.is_empty() { "the judge" } else { &attribute.metric }),
         thousands(points.len() as u64)
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
         caption = format!(
-            "{caption} The line is least squares; the band is the {}% interval of each of its points, by the \
-             jackknife over samples.",
+            "{caption} The line is a least squares fit; the band is its pointwise {}% interval, by the jackknife over \
+             samples.",
             tables::confidence(resampling)
         );
     }
     if attribute.direction == Direction::LowerIsBetter {
-        caption += " Lower is better: a correlation is positive where lower scores go with higher gold.";
+        caption += " Lower scores are better: the correlation is positive if lower scores go with higher gold.";
     }
     if points.len() > crate::plot::POINTS_DRAWN {
-        caption += " Points are thinned evenly.";
+        caption += " Only an even selection of points is drawn.";
     }
     scatter(
         id,
-        format!("Against gold{}", of(&attribute.name)),
+        format!("Agreement with gold{}: Spearman per context {}", of(&attribute.name), per_context),
         caption,
         ("gold score", "score"),
         &points,
@@ -266,7 +275,7 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     let values: Vec<f64> = attribute.scores.iter().map(|s| s.score).collect();
     let bins = Histogram::of(&values, BINS)?;
     let caption = format!(
-        "Scores that {} gave to n = {} of {}; mean {}.",
+        "Scores by {} of n = {} in {}; mean {}.",
         visible_line(if attribute.metric.is_empty() { run.method() } else { &attribute.metric }),
         counted(values.len(), "candidate"),
         counted(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count(), "sample"),
@@ -274,7 +283,7 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     );
     let words = Bars {
         id,
-        title: format!("Scores{}", of(&attribute.name)),
+        title: format!("Scores{}: mean {}", of(&attribute.name), fixed(bins.mean().unwrap_or(0.0), 3)),
         caption,
         x: "score",
         y: "candidates",
@@ -283,14 +292,14 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     Some(histogram(&bins, words))
 }
 
-/// Candidates whose ids recur, the best mean first.
+/// Scores of recurring candidates, best mean first.
 fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<Figure> {
     let mut by_candidate: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for score in &attribute.scores {
         by_candidate.entry(score.candidate).or_default().push(score.score);
     }
     by_candidate.retain(|_, scores| scores.len() > 1);
-    // Where there are but two in comparisons, their ids are places in a sample, as the matrix says.
+    // Two ids in comparisons are taken for positions in a sample, as in the matrix.
     let least = if facts.pairs.is_empty() { 2 } else { 3 };
     if by_candidate.len() < least || by_candidate.len() > BOXES_LIMIT {
         return None;
@@ -300,14 +309,16 @@ fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<F
     let mean = |spread: &Spread| attribute.direction.upwards(spread.mean);
     spreads.sort_by(|a, b| mean(b).total_cmp(&mean(a)).then_with(|| a.name.cmp(&b.name)));
     let best = match attribute.direction {
-        Direction::HigherIsBetter => "the best mean is on top",
-        Direction::LowerIsBetter => "the best mean, which is the lowest, is on top",
+        Direction::HigherIsBetter => "The best mean is on top",
+        Direction::LowerIsBetter => "The best (lowest) mean is on top",
     };
     let caption = format!(
-        "Boxes hold the middle half of a candidate id's scores, whiskers 90% of them; the bar is the median, the dot \
-         the mean; {best}."
+        "Boxes show the middle 50% of a candidate id's scores, and whiskers 90%. The bar is the median, the dot the \
+         mean. {best}."
     );
-    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption, "score", &spreads))
+    let title =
+        format!("Scores by candidate{}: {} has the best mean", of(&attribute.name), visible_line(&spreads[0].name));
+    Some(boxes(id, title, caption, "score", &spreads))
 }
 
 fn spread(name: &str, mut scores: Vec<f64>) -> Spread {

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// How many values fall into each of equal bins of a range. Values outside count in the first or last bin; the upper
-/// end belongs to the last.
+/// Counts over equal bins of a range. Values outside count in the first or last bin; the upper end belongs to the last.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Histogram {
     pub(crate) low: f64,
@@ -18,11 +17,10 @@ impl Histogram {
         Self { low, high, counts: vec![0; bins], total: 0, sum: 0.0 }
     }
 
-    /// Of values whose range is not known beforehand: its ends are rounded to what an axis can show. `None` without
-    /// finite values.
+    /// Chooses the range from the values, with ends rounded for an axis. `None` without finite values.
     pub(crate) fn of(values: &[f64], bins: usize) -> Option<Self> {
         let (low, high) = range(values)?;
-        // Values that are all the same would make bins without width.
+        // Equal values would give bins without width.
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
         let mut histogram = Self::new(low, high, bins);
         values.iter().filter(|v| v.is_finite()).for_each(|v| histogram.add(*v));
@@ -46,7 +44,7 @@ impl Histogram {
     }
 }
 
-/// The least and the greatest of the finite values.
+/// Minimum and maximum of the finite values.
 pub(crate) fn range(values: &[f64]) -> Option<(f64, f64)> {
     values.iter().copied().filter(|v| v.is_finite()).fold(None, |range, v| {
         let (low, high) = range.unwrap_or((v, v));

@@ -1,12 +1,12 @@
-//! Reports of runs: one HTML file that needs nothing else, tables for other programs, and plots.
+//! Reports of runs: one self-contained HTML file, tables for other programs, and plots.
 //!
-//! A run is a folder that `probity-store` wrote, of any method, finished or not. What can be shown is told by the
-//! fields of its tables and not by its method's name. Reading goes line by line: memory grows with the number of
-//! scores, not with prompts or texts.
+//! A run is a folder written by `probity-store`, of any method, finished or not. The content of a report depends on the
+//! fields of the run's tables, not on the name of its method. Files are read line by line: memory grows with the number
+//! of scores, not of prompts or texts.
 //!
-//! Every text may come from data and be hostile. Markup is made by `maud`, which escapes; the page's data are
-//! compressed blocks without a `<` in them; its script puts text into text nodes alone; and its content security policy
-//! allows that one script and style by their hashes, and nothing else.
+//! All texts may come from data and be hostile. `maud` escapes markup; the page's data are compressed blocks without
+//! `<`; its script writes only to text nodes; and its content security policy allows only this script and style, by
+//! their hashes.
 
 mod compare;
 mod error;

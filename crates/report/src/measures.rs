@@ -1,5 +1,4 @@
-//! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole
-//! samples.
+//! Measures with intervals. Each is a ratio of sums over samples, so intervals and paired tests are over whole samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use serde::Serialize;
 
 use crate::facts::{RunFacts, ScoredCandidate};
 
-/// A sample's part in a measure: Σ `sum` / Σ `weight` over samples is the measure.
+/// Contribution of a sample to a measure, which is Σ `sum` / Σ `weight` over samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SamplePart {
     pub(crate) sample: u32,
@@ -28,7 +27,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Over the samples that `unit` has something for.
+    /// Keeps the samples with a positive weight.
     fn new(units: impl Iterator<Item = SamplePart>) -> Self {
         Self { units: units.filter(|unit| unit.weight > 0.0).collect() }
     }
@@ -37,7 +36,7 @@ impl Measure {
         ratio(self.units.iter())
     }
 
-    /// `range` is where the measure can lie.
+    /// Interval of the measure; `range` limits its values.
     pub(crate) fn interval(&self, range: Range, resampling: &Resampling) -> Result<Interval, NoInterval> {
         let units: Vec<(f64, f64)> = self.units.iter().map(|unit| (unit.sum, unit.weight)).collect();
         ratio_interval(&units, resampling.confidence, range)
@@ -49,20 +48,20 @@ pub(crate) fn ratio<'a>(units: impl Iterator<Item = &'a SamplePart>) -> Option<f
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// What a measure says.
+/// Kind of measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) enum Of {
-    /// Spearman between score and gold over a sample's candidates.
+pub(crate) enum MeasureKind {
+    /// Spearman correlation of score and gold over a sample's candidates.
     Spearman,
-    /// Pairs of a sample whose gold differs, ordered as gold orders them.
+    /// Share of pairs with different gold scores that are ordered as in gold.
     Pairwise,
-    /// The candidate that people preferred has the best score.
+    /// Share of preferred candidates with the best score.
     Preference,
-    /// The score itself.
+    /// Mean score.
     Score,
 }
 
-impl Of {
+impl MeasureKind {
     pub(crate) const ALL: [Self; 4] = [Self::Spearman, Self::Pairwise, Self::Preference, Self::Score];
 
     pub(crate) fn title(self) -> &'static str {
@@ -74,7 +73,7 @@ impl Of {
         }
     }
 
-    /// The title at the beginning of a line.
+    /// The title with a capital letter.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Spearman => "Spearman per context",
@@ -84,12 +83,12 @@ impl Of {
         }
     }
 
-    /// Whether it is about gold scores.
+    /// Whether it needs gold scores.
     fn is_agreement_with_scores(self) -> bool {
         matches!(self, Self::Spearman | Self::Pairwise)
     }
 
-    /// What counts as one of its `n`.
+    /// Unit of `n`.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Spearman => "contexts",
@@ -100,30 +99,30 @@ impl Of {
     }
 }
 
-/// One attribute of one run; where scores are of several metrics, under one of them.
+/// Scores of one attribute of a run, by one metric if there are several.
 #[derive(Debug)]
 pub(crate) struct Attribute {
-    /// The attribute's, the metric's, or both.
+    /// Name of the attribute, the metric, or both.
     pub(crate) name: String,
-    /// The metric; empty where scores are a method's.
+    /// Name of the metric; empty for scores of a method.
     pub(crate) metric: String,
     pub(crate) direction: Direction,
-    /// Where its scores can lie.
+    /// Range of the scores.
     within: Range,
-    /// Whether a metric's scores are here for their agreement with this attribute's gold alone: metrics judge no
-    /// attribute, and the scores themselves stand under the metric.
+    /// Whether these scores of a metric are listed only for their agreement with this attribute. The scores themselves
+    /// are listed under the metric.
     pub(crate) is_agreement: bool,
-    /// As the run has them.
+    /// Scores as in the run.
     pub(crate) scores: Vec<ScoredCandidate>,
-    pub(crate) measures: BTreeMap<Of, Measure>,
-    /// Spearman over all scores with gold.
+    pub(crate) measures: BTreeMap<MeasureKind, Measure>,
+    /// Spearman correlation over all scores with gold.
     pub(crate) pooled: FigureEstimate<PooledCorrelation>,
-    /// Spearman between systems.
+    /// Spearman correlation of system means.
     pub(crate) system: FigureEstimate<SystemLevel>,
 }
 
-/// The attributes that have scores, in the order of the data; metrics before the parts that they also tell, and each
-/// before its agreement with every attribute that people judged, as `meta` has it.
+/// Attributes with scores in the order of the data. Metrics precede their secondary values, and each metric precedes
+/// its agreement with the attributes that have gold, as in `meta`.
 pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attribute> {
     let is_part: Vec<bool> = facts.metrics.texts().map(|metric| whole(metric).is_some()).collect();
     let mut groups: BTreeMap<(bool, u32, u32), Vec<ScoredCandidate>> = BTreeMap::new();
@@ -148,12 +147,12 @@ pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attri
 
 impl Attribute {
     fn new(facts: &RunFacts, mut scores: Vec<ScoredCandidate>, resampling: &Resampling) -> Self {
-        // A run that was interrupted may have scores out of order; groups are made of neighbours.
+        // An interrupted run may have scores out of order, and groups need consecutive samples.
         scores.sort_by_key(|score| score.sample);
         let attribute = facts.attributes.text(scores[0].attribute);
         let metric = facts.metrics.text(scores[0].metric);
         let direction = Direction::of_label(metric);
-        // Whoever says which score is the better one is shown them so that it is the higher.
+        // The measures need scores with higher values better.
         let upwards = |score: &ScoredCandidate| ScoredCandidate { score: direction.upwards(score.score), ..*score };
         let upwards: Vec<ScoredCandidate> = scores.iter().map(upwards).collect();
         let groups: Vec<&[ScoredCandidate]> = upwards.chunk_by(|a, b| a.sample == b.sample).collect();
@@ -164,15 +163,15 @@ impl Attribute {
             }))
         };
         let mut measures = BTreeMap::new();
-        measures.insert(Of::Spearman, measure(&spearman_unit));
-        measures.insert(Of::Pairwise, measure(&pairwise_unit));
+        measures.insert(MeasureKind::Spearman, measure(&spearman_unit));
+        measures.insert(MeasureKind::Pairwise, measure(&pairwise_unit));
         if !facts.tells_agreement {
-            measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
+            measures.insert(MeasureKind::Preference, measure(&|group| preference_unit(facts, group)));
         }
-        // Of comparisons the mean is what it is by construction.
+        // The mean of scores from comparisons is fixed by construction.
         if facts.pairs.is_empty() {
             let sum = |group: &[ScoredCandidate]| group.iter().map(|s| direction.upwards(s.score)).sum();
-            measures.insert(Of::Score, measure(&|group| (sum(group), group.len() as f64)));
+            measures.insert(MeasureKind::Score, measure(&|group| (sum(group), group.len() as f64)));
         }
         measures.retain(|_, measure| !measure.units.is_empty());
         let with_gold: Vec<(Vec<f64>, Vec<f64>)> = groups.iter().map(|group| both(group).into_iter().unzip()).collect();
@@ -180,7 +179,7 @@ impl Attribute {
             name: [attribute, metric].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "),
             metric: metric.to_owned(),
             direction,
-            // Metrics have scales of their own.
+            // Each metric has its own scale.
             within: if metric.is_empty() { facts.scores_within } else { Range::Unbounded },
             is_agreement: false,
             measures,
@@ -190,7 +189,7 @@ impl Attribute {
         }
     }
 
-    /// Its scores with the gold of an attribute; nothing where none of them has any.
+    /// Agreement of a metric's scores with an attribute; `None` without gold for them.
     fn agreement(&self, facts: &RunFacts, attribute: u32, resampling: &Resampling) -> Option<Self> {
         let with_gold = |score: &ScoredCandidate| {
             let gold = facts.gold(score.sample, score.candidate, attribute)?;
@@ -202,26 +201,26 @@ impl Attribute {
         Some(Self { is_agreement: true, ..found })
     }
 
-    /// Where a measure of it can lie.
-    pub(crate) fn range(&self, of: Of) -> Range {
+    /// Range of a measure.
+    pub(crate) fn range(&self, of: MeasureKind) -> Range {
         match of {
-            Of::Spearman => Range::Correlation,
-            Of::Pairwise | Of::Preference => Range::SHARE,
-            Of::Score => self.within,
+            MeasureKind::Spearman => Range::Correlation,
+            MeasureKind::Pairwise | MeasureKind::Preference => Range::SHARE,
+            MeasureKind::Score => self.within,
         }
     }
 
-    /// Whether its scores are a metric's and name no attribute.
+    /// Whether these are scores of a metric without an attribute.
     pub(crate) fn is_metric_alone(&self) -> bool {
         !self.metric.is_empty() && self.metric == self.name
     }
 
-    /// Whether it is a part of what a metric tells, its recall say.
+    /// Whether the metric is a secondary value of another, such as its recall.
     pub(crate) fn is_part(&self) -> bool {
         whole(&self.metric).is_some()
     }
 
-    /// `(score, gold)` of each sample that has any, sample by sample.
+    /// `(score, gold)` by sample, without empty samples.
     pub(crate) fn with_gold(&self) -> Vec<Vec<(f64, f64)>> {
         self.scores.chunk_by(|a, b| a.sample == b.sample).map(both).filter(|both| !both.is_empty()).collect()
     }
@@ -235,7 +234,7 @@ fn both(group: &[ScoredCandidate]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// As METHODS: a context whose gold is constant is no context, one whose scores are counts as 0.
+/// As defined in METHODS: contexts with constant gold are skipped, and those with constant scores count as 0.
 fn spearman_unit(group: &[ScoredCandidate]) -> (f64, f64) {
     let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
     let result = per_context(Correlation::Spearman, [(scores.as_slice(), golds.as_slice())]);
@@ -248,14 +247,14 @@ fn pairwise_unit(group: &[ScoredCandidate]) -> (f64, f64) {
     (result.correct as f64 + result.tied as f64 / 2.0, (result.correct + result.wrong + result.tied) as f64)
 }
 
-/// Of samples with a preference and scores of all their candidates, as everywhere: see [`choice_point`].
+/// Accuracy on a preference. All candidates of the sample need a score: see [`choice_point`].
 fn preference_unit(facts: &RunFacts, group: &[ScoredCandidate]) -> (f64, f64) {
     let sample = &facts.samples[group[0].sample as usize];
     let Some(own) = sample.preferred.and_then(|id| group.iter().position(|s| s.candidate == id)) else {
         return (0.0, 0.0);
     };
     let mut scores: Vec<Option<f64>> = group.iter().map(|s| Some(s.score)).collect();
-    // Those without a score have no row here.
+    // Candidates without a score have no row here.
     scores.resize(scores.len().max(sample.candidates), None);
     choice_point(&scores, own).map_or((0.0, 0.0), |choice| (choice.point, 1.0))
 }
@@ -273,27 +272,26 @@ fn system_level(
     system_estimate(Correlation::Spearman, &contexts, system_coverage(&contexts), resampling.confidence)
 }
 
-/// A straight line through `(gold, score)` with a band around it.
+/// Regression line of score on gold, with a band.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FittedLine {
     pub(crate) intercept: f64,
     pub(crate) slope: f64,
-    /// `(gold, low, high)` from left to right; empty where samples are too few or all say the same.
+    /// `(gold, low, high)` from left to right; empty if there are too few samples or all are equal.
     pub(crate) band: Vec<(f64, f64, f64)>,
 }
 
-/// Places along the axis at which the band is known.
+/// Number of steps along the band.
 const BAND_STEPS: usize = 40;
 
-/// Least squares of score on gold, with the band in which the jackknife over samples has each of its points. `None`
-/// where gold is constant.
+/// Least squares fit of score on gold, with a pointwise jackknife band over samples. `None` if gold is constant.
 pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<FittedLine> {
     let sums: Vec<[f64; 5]> = groups.iter().map(|group| sums(group, low)).collect();
     let fit = |kept: &mut dyn Iterator<Item = &[f64; 5]>| {
         let total = kept.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
         let [n, x, y, xx, xy] = total;
         let spread = n * xx - x * x;
-        // Gold that rounding alone tells apart has no line.
+        // Gold values that differ by rounding alone give no line.
         (spread > 1e-9 * n * xx).then(|| {
             let slope = (n * xy - x * y) / spread;
             ((y - slope * x) / n, slope)
@@ -309,13 +307,13 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
             .map(|found| (low + along, found.low, found.high))
             .ok()
     };
-    // All of the band or none: with a gap in it, a part would look surer than the rest.
+    // All of the band or none: a band with gaps would look too certain.
     let band: Option<Vec<_>> = if groups.len() > 2 { (0..=BAND_STEPS).map(at_step).collect() } else { None };
     let band = band.unwrap_or_default();
     Some(FittedLine { intercept: at_low - slope * low, slope, band })
 }
 
-/// n, Σx, Σy, Σx², Σxy with x counted from `low`, which keeps the sums small.
+/// n, Σx, Σy, Σx², Σxy, where x is relative to `low` to keep the sums small.
 fn sums(group: &[(f64, f64)], low: f64) -> [f64; 5] {
     group.iter().fold([0.0; 5], |[n, sx, sy, sxx, sxy], (y, gold)| {
         let x = gold - low;

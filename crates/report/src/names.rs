@@ -1,17 +1,17 @@
-//! Ids as small numbers, in the order of their first appearance.
+//! Interned strings, numbered by first appearance.
 
 use std::collections::HashMap;
 
-/// Texts by number and numbers by text.
+/// Strings by number and numbers by string.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     texts: Vec<String>,
-    // Looked up alone, so its order does not matter.
+    // Only used for lookups, so its order does not matter.
     numbers: HashMap<String, u32>,
 }
 
 impl Names {
-    /// The number of a text, a new one where it has none.
+    /// Number of a string, which is added if new.
     pub(crate) fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -22,7 +22,7 @@ impl Names {
         number
     }
 
-    /// The number of a text that is known.
+    /// Number of a known string.
     pub(crate) fn find(&self, text: &str) -> Option<u32> {
         self.numbers.get(text).copied()
     }

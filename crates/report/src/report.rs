@@ -1,4 +1,4 @@
-//! A report: what is computed of its runs, before any of it is written.
+//! A report and everything that is computed before writing it.
 
 use probity_analysis::Table;
 use probity_stats::Resampling;
@@ -11,12 +11,12 @@ use crate::measures::{Attribute, attributes};
 use crate::run::ReportedRun;
 use crate::{Figure, ReportError, tables};
 
-/// What a report is made with.
+/// Options of a report.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The page's title.
+    /// Title of the page.
     pub title: String,
-    /// How many samples the page holds, over all runs.
+    /// Maximum number of samples in the page, over all runs.
     pub samples: usize,
     /// Intervals and tests.
     pub resampling: Resampling,
@@ -36,25 +36,25 @@ pub(crate) struct ReportPart {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) tables: Vec<Table>,
     pub(crate) figures: Vec<Figure>,
-    /// Why plots are missing, and what the run did not keep.
+    /// Missing plots, and what the run did not keep.
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs with their figures, ready to be written in any form.
+/// Runs with their figures, ready to be written in any format.
 #[derive(Debug)]
 pub struct RunReport {
     pub(crate) parts: Vec<ReportPart>,
-    /// What the one run says.
+    /// Conclusion, if there is one run.
     verdict: Option<Table>,
-    /// About several runs.
+    /// Tables about several runs.
     pub(crate) across: Vec<Table>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
 }
 
 impl RunReport {
-    /// Reads the runs' tables and computes everything but the list of samples, which is read while the page is written.
-    /// Runs that share a name are told apart by a number.
+    /// Reads the runs' tables and computes everything but the list of samples, which is streamed when the page is
+    /// written. Equal run names get a number.
     pub fn new(runs: Vec<ReportedRun>, options: Options) -> Result<Self, ReportError> {
         let mut parts: Vec<ReportPart> = Vec::new();
         for mut run in runs {
@@ -67,22 +67,23 @@ impl RunReport {
             if same > 0 {
                 run.rename(format!("{} ({})", run.name, same + 1));
             }
-            // By number, since a run's name may hold anything: ids of files and anchors begin with it.
+            // Ids of files and anchors start with a number, because a run's name may contain anything.
             let prefix = format!("run{}", parts.len() + 1);
             parts.push(ReportPart::new(&prefix, run, &options.resampling)?);
         }
         let (across, across_figures) = compare(&parts, &options.resampling);
-        // The page says it in large letters; other forms have it as a table, which is among those about several runs.
+        // The page shows the conclusion at the top; other formats have it as a table. With several runs it is in their
+        // common tables.
         let verdict = Some(verdicts(&parts)).filter(|table| parts.len() == 1 && !table.rows.is_empty());
         Ok(Self { parts, verdict, across, across_figures, options })
     }
 
-    /// What is looked at one by one: samples, or whatever a method without samples has asked and read.
+    /// Noun for the listed entries: samples, or items for a method without samples.
     pub(crate) fn noun(&self) -> &'static str {
         if self.parts.iter().any(|part| part.run.reads_samples()) { "sample" } else { "item" }
     }
 
-    /// All tables: what the runs say, those about several runs, then each run's.
+    /// All tables: conclusions, tables about several runs, then those of each run.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.verdict.iter().chain(&self.across).chain(self.parts.iter().flat_map(|part| &part.tables))
     }
@@ -92,7 +93,7 @@ impl RunReport {
         self.across_figures.iter().chain(self.parts.iter().flat_map(|part| &part.figures))
     }
 
-    /// Each run's name, with what its report is missing.
+    /// Notes with the names of their runs.
     pub fn notes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.parts.iter().flat_map(|part| part.notes.iter().map(|note| (part.run.name(), note.as_str())))
     }
@@ -112,20 +113,18 @@ impl ReportPart {
         let mut notes = Vec::new();
         if !tables::is_finished(&run) {
             notes.push(format!(
-                "This run is not finished ({}): its figures are over what there is so far.",
+                "The run is not finished ({}): its figures cover the results so far.",
                 tables::state(&run)
             ));
         }
         if !run.is_as_written {
-            notes.push(
-                "Its manifest was changed after the run had written it; probity check looks at the rest.".to_owned(),
-            );
+            notes.push("Its manifest was changed after the run; probity check verifies the other files.".to_owned());
         }
         if run.summary.is_null() {
-            notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
+            notes.push("There is no summary, so the method's own tables are missing.".to_owned());
         }
         for path in run.changed_inputs() {
-            notes.push(format!("{path} is not what this run has read: its figures are of what that held before."));
+            notes.push(format!("{path} has changed since the run: the figures are for its previous content."));
         }
         let asked = !run.manifest["model"].is_null();
         if run.reads_samples() && run.samples().is_none() {
@@ -141,8 +140,8 @@ impl ReportPart {
         Ok(Self { run, facts, attributes, tables, figures: plots.figures, notes })
     }
 
-    /// How many answers there were. What a run that was killed has asked is not in its manifest, and metrics ask nobody:
-    /// then rows are counted.
+    /// Number of answers. Falls back to counting rows for metrics, which have no queries, and for killed runs, whose
+    /// manifest lacks the count.
     pub(crate) fn answers(&self) -> u64 {
         let asked = self.run.manifest.pointer("/cost/requests").and_then(Value::as_u64).filter(|asked| *asked > 0);
         asked.unwrap_or_else(|| self.facts.samples.iter().map(|sample| u64::from(sample.judgements)).sum())

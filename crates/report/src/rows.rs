@@ -1,4 +1,4 @@
-//! Tables and samples, line by line.
+//! Rows of tables and samples.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use crate::ReportError;
 
-/// A row of a comparisons table: what figures need of it.
+/// Fields of a row of comparisons.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ComparisonRow<'a> {
+pub(crate) struct ReportedComparison<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -28,14 +28,14 @@ pub(crate) struct ComparisonRow<'a> {
     pub(crate) outcome: Cow<'a, str>,
 }
 
-/// A row of a scores table.
+/// Fields of a row of scores.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CandidateScoreRow<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(crate) attribute: Cow<'a, str>,
-    /// Which number it is, where a run has several of a candidate.
+    /// Name of the score, if a run has several for a candidate.
     #[serde(borrow, default)]
     pub(crate) metric: Cow<'a, str>,
     #[serde(borrow)]
@@ -45,18 +45,18 @@ pub(crate) struct CandidateScoreRow<'a> {
     #[serde(borrow, default)]
     pub(crate) outcome: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub(crate) answers: Vec<AnswerRow<'a>>,
+    pub(crate) answers: Vec<JudgementRow<'a>>,
 }
 
-/// One answer behind a score.
+/// One answer used for a score.
 #[derive(Debug, Deserialize)]
-pub(crate) struct AnswerRow<'a> {
+pub(crate) struct JudgementRow<'a> {
     pub(crate) mass: Option<f64>,
     #[serde(borrow, default)]
     pub(crate) outcome: Cow<'a, str>,
 }
 
-/// What any row belongs to, and how it ended.
+/// Id and outcome of any row.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OtherRow<'a> {
     #[serde(borrow)]
@@ -69,17 +69,17 @@ pub(crate) struct OtherRow<'a> {
     pub(crate) outcome: Option<Cow<'a, str>>,
 }
 
-/// The fields that say what a row belongs to, the first that it has.
+/// Fields with the id of a row; the first that exists counts.
 pub(crate) const BELONGS_TO: [&str; 3] = ["item", "id", "document"];
 
 impl OtherRow<'_> {
-    /// Its sample; of methods that read none, its question or its document.
+    /// Id of the sample, question or document.
     pub(crate) fn belongs_to(&self) -> Option<&str> {
         [&self.item, &self.id, &self.document].into_iter().find_map(Option::as_deref)
     }
 }
 
-/// A stretch of a file.
+/// Byte range in a table file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TextStretch {
     pub(crate) table: u16,
@@ -87,8 +87,8 @@ pub(crate) struct TextStretch {
     pub(crate) end: u64,
 }
 
-/// Calls `each` with every line of a file and where it lies. A last line without its end is what a kill left, and is
-/// passed over; `each` says what is wrong with any other.
+/// Calls `each` with every line of a file and its byte range. An incomplete last line, as left by a killed run, is
+/// skipped; errors of `each` are reported with the line.
 pub(crate) fn each_line(
     path: &Path,
     mut each: impl FnMut(&str, u64, u64) -> serde_json::Result<()>,

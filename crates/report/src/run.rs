@@ -1,4 +1,4 @@
-//! A run folder as it lies there: what it says of itself, and which files it has.
+//! A run folder as read from disk: manifest, summary and files.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -11,20 +11,20 @@ use serde_json::{Map, Value};
 use crate::ReportError;
 use crate::rows::BELONGS_TO;
 
-/// A run that a report is made of. Its tables are read as they are needed.
+/// A run in a report. Its tables are read when needed.
 #[derive(Debug)]
 pub struct ReportedRun {
-    /// The folder.
+    /// Folder.
     pub(crate) path: PathBuf,
-    /// How the report calls it.
+    /// Name in the report.
     pub(crate) name: String,
-    /// The manifest, of whatever version.
+    /// Manifest of any version.
     pub(crate) manifest: Value,
-    /// Whether the manifest holds what the run has written.
+    /// Whether the manifest is unchanged since the run wrote it.
     pub(crate) is_as_written: bool,
-    /// The summary; null where the run has none yet.
+    /// Summary; null if there is none.
     pub(crate) summary: Value,
-    /// Tables in the manifest's order.
+    /// Tables in manifest order.
     pub(crate) tables: Vec<TableFile>,
 }
 
@@ -36,38 +36,37 @@ pub(crate) struct TableFile {
     pub(crate) kind: TableKind,
 }
 
-/// What the rows of a table are, told by their fields and not by the method's name.
+/// Kind of a table's rows, derived from their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableKind {
     /// Rows with `item`, `candidate_i`, `candidate_j`.
     Comparisons,
     /// Rows with `item`, `candidate`, `score`.
     Scores,
-    /// Rows with one of [`BELONGS_TO`] and anything else.
+    /// Rows with one of [`BELONGS_TO`] and any other fields.
     Other,
 }
 
-/// The text of a regular file.
+/// Reads a regular file as text.
 fn regular_text(path: &Path) -> io::Result<String> {
     regular(path)?;
     fs::read_to_string(path)
 }
 
 impl ReportedRun {
-    /// The signature on one line; `None` where the run has no summary yet.
+    /// The signature on one line; `None` without a summary.
     pub fn signature(&self) -> Option<&str> {
         self.summary["signature_line"].as_str()
     }
 
-    /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be
-    /// missing.
+    /// Reads manifest and summary. A folder without a valid manifest is an error; all other files are optional.
     pub fn open(path: &Path) -> Result<Self, ReportError> {
         let refuse = |why: String| ReportError::NotARun { path: path.to_owned(), why };
         let text =
             regular_text(&path.join(MANIFEST)).map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
         let manifest: Value =
             parse_unique(text.as_bytes()).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
-        // A run of another version may have a manifest that ours does not read; of ours the files are looked at.
+        // Files are checked only for manifests that this version can read.
         let is_as_written = match Manifest::read(path) {
             Ok(ours) => {
                 ours.check_files(path)?;
@@ -83,7 +82,7 @@ impl ReportedRun {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Value::Null,
             Err(e) => return Err(ReportError::read(&path.join(SUMMARY))(e)),
         };
-        // Asked of the system, since a path such as `.` has no name of its own.
+        // Resolved first, since a path such as `.` has no file name.
         let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name =
             folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
@@ -92,43 +91,42 @@ impl ReportedRun {
         Ok(run)
     }
 
-    /// How the report calls the run: the folder's name.
+    /// Name in the report: the folder's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Calls it otherwise, where two folders have one name.
+    /// Sets the name, for folders with equal names.
     pub fn rename(&mut self, name: impl Into<String>) {
         self.name = name.into();
     }
 
-    /// Whether it judged samples: what did not has questions and documents to look at.
+    /// Whether it read samples, as opposed to questions or documents.
     pub(crate) fn reads_samples(&self) -> bool {
         self.samples().is_some() || self.manifest.pointer("/arguments_in_force/data/samples").is_some()
     }
 
-    /// The samples' file, where the run kept it.
+    /// Samples file, if the run kept it.
     pub(crate) fn samples(&self) -> Option<PathBuf> {
         Some(self.path.join(SAMPLES)).filter(|path| path.is_file())
     }
 
-    /// The database of answers, where the run kept one.
+    /// Database of answers, if the run kept one.
     pub(crate) fn answers(&self) -> Option<PathBuf> {
         Some(self.path.join(ANSWERS)).filter(|path| path.is_file())
     }
 
-    /// A text of the manifest, or of the summary where the manifest has none.
+    /// A string of the manifest, or else of the summary.
     pub(crate) fn text(&self, pointer: &str) -> Option<&str> {
         self.manifest.pointer(pointer).or_else(|| self.summary.pointer(pointer)).and_then(Value::as_str)
     }
 
-    /// The method.
+    /// Method.
     pub(crate) fn method(&self) -> &str {
         self.text("/command").or_else(|| self.text("/method")).unwrap_or("unknown")
     }
 
-    /// The files that it has read and that do not hold now what it has read. Of what comes from elsewhere, so that paths
-    /// lead nowhere, nothing is known.
+    /// Input files that have changed since the run. Paths into folders that do not exist here are not checked.
     pub(crate) fn changed_inputs(&self) -> Vec<&str> {
         let inputs = self.manifest.pointer("/arguments_in_force/data").and_then(Value::as_object);
         let files = inputs.into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
@@ -144,7 +142,7 @@ impl ReportedRun {
     fn find_tables(&self) -> Result<Vec<TableFile>, ReportError> {
         let mut tables = Vec::new();
         for name in self.manifest["files"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            // The manifest may be a stranger's, and could list any file of the machine.
+            // The manifest is untrusted and could list any file of the system.
             let plain = !name.contains(['/', '\\']) && !name.starts_with('.');
             let path = self.path.join(name);
             if !plain || name == SAMPLES || !path.is_file() || path.extension().is_none_or(|e| e != "jsonl") {
@@ -158,7 +156,7 @@ impl ReportedRun {
     }
 }
 
-/// Told by the first row; `None` where there is no whole row, or its rows belong to no sample.
+/// Determines the kind of a table from its first row; `None` without a complete row, or if rows have no id.
 fn kind(path: &Path) -> Result<Option<TableKind>, ReportError> {
     let mut line = String::new();
     let file = File::open(path).map_err(ReportError::read(path))?;
@@ -169,7 +167,7 @@ fn kind(path: &Path) -> Result<Option<TableKind>, ReportError> {
     let broken = |e: serde_json::Error| ReportError::Line { path: path.to_owned(), line: 1, why: e.to_string() };
     let row: Value = serde_json::from_str(&line).map_err(broken)?;
     let has = |field: &str| row.get(field).is_some();
-    // A pair with no outcome was not judged: it is one that people are to look at.
+    // A pair without an outcome was not judged: it is in a list of pairs to label.
     let is_judged_pair = has("candidate_i") && has("candidate_j") && has("outcome");
     Ok(match (has("item"), is_judged_pair, has("candidate") && has("score")) {
         (true, true, _) => Some(TableKind::Comparisons),

@@ -1,4 +1,4 @@
-//! Tables of one run: what it is, what it came to, its figures with intervals, and what its method says.
+//! Tables of one run: facts, outcomes, figures with intervals, and the method's own tables.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::facts::RunFacts;
-use crate::measures::{Attribute, Of};
+use crate::measures::{Attribute, MeasureKind};
 use crate::run::ReportedRun;
 use crate::text::{counted, fixed, thousands, tokens_text, visible_line};
 
-/// What the run is: model, data, machine, cost, state.
+/// Facts about the run: model, data, machine, cost and state.
 pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table {
-    let mut table = Table::new("The run", ["", "value"]).with_id(format!("{prefix}-about"));
+    let mut table = Table::new("Run details", ["", "value"]).with_id(format!("{prefix}-about"));
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             table.push(cells![name, value]);
@@ -35,11 +35,11 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table 
     );
     for model in run.manifest["other_models"].as_array().into_iter().flatten() {
         let facts = ["name", "architecture", "fingerprint"].map(|fact| model[fact].as_str());
-        add("further model", Some(facts.into_iter().flatten().collect::<Vec<_>>().join(", ")));
+        add("additional model", Some(facts.into_iter().flatten().collect::<Vec<_>>().join(", ")));
     }
     add("data", text("/arguments_in_force/data/path"));
     add("data SHA-256", text("/arguments_in_force/data/sha256"));
-    // What `meta` and methods without samples have read, by option.
+    // Inputs of `meta` and of methods without samples, by option.
     let data = run.manifest.pointer("/arguments_in_force/data").and_then(Value::as_object);
     for (option, files) in data.into_iter().flatten() {
         let paths: Vec<&str> =
@@ -57,7 +57,7 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table 
     table
 }
 
-/// `finished`, or what is wrong.
+/// `finished`, or another status with its reason.
 pub(crate) fn state(run: &ReportedRun) -> String {
     let status = run.text("/status").unwrap_or("unknown");
     match run.text("/why") {
@@ -77,7 +77,7 @@ fn machine(machine: &Value) -> Option<String> {
 }
 
 fn cost(run: &ReportedRun) -> Option<String> {
-    // Runs of the first versions have it in summary.json.
+    // Early versions have the cost in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
     let questions = format!("{}{seconds}", counted(cost["requests"].as_u64()?, "question"));
@@ -85,16 +85,16 @@ fn cost(run: &ReportedRun) -> Option<String> {
     Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {}", tokens_text(computed, all))))
 }
 
-/// How answers ended, and how probable the labels were.
+/// Counts of outcomes, and the label mass.
 pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table {
     let mut table = Table::new("Outcomes", ["outcome", "results", "share"]).with_id(format!("{prefix}-outcomes"));
     let summed = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
     let counts: Vec<(String, u64)> = match summed {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
-        // A run that was interrupted has no summary; its tables are counted.
+        // An interrupted run has no summary, so rows are counted.
         None => facts.outcome_counts.iter().map(|(name, count)| (name.clone(), *count)).collect(),
     };
-    // A summary may be changed.
+    // Saturating, because the summary may have been modified.
     let all: u64 = counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
     for (name, count) in counts {
         table.push(cells![name, count, number(Some(count as f64 / all.max(1) as f64))]);
@@ -102,7 +102,7 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Tab
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
         table.note(format!(
-            "Label mass: {} on average, {} at least, over {}.",
+            "Label mass: mean {}, minimum {}, over {}.",
             fixed(mean, 3),
             fixed(least, 3),
             counted(facts.mass.total, "answer")
@@ -114,7 +114,7 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Tab
 /// Figures by attribute, with their intervals.
 pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
-    let columns = [judged(attributes), "measure", "value", "n", "of"];
+    let columns = [judged(attributes), "measure", "value", "n", "unit"];
     let mut table = Table::new("Figures", columns).with_id(format!("{prefix}-figures"));
     for attribute in attributes {
         let mut add = |title: &str, estimate: FigureEstimate<Option<f64>>, n: usize, unit: &str| {
@@ -135,20 +135,20 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
         }
         let systems = system.figure.systems;
         if systems > 0 {
-            // Two systems correlate with ±1 whatever they are.
+            // The correlation of two systems is always ±1.
             let coefficient = system.figure.coefficient.filter(|_| systems > 2);
             add("Spearman of systems", system.of(coefficient), systems, "systems");
         }
     }
     table.note(interval_note(resampling));
     for (why, figures) in without {
-        table.note(format!("Without an interval, since {why}: {}.", figures.join("; ")));
+        table.note(format!("No interval, because {why}: {}.", figures.join("; ")));
     }
-    let used = |of: Of| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
-    if used(Of::Spearman) {
+    let used = |of: MeasureKind| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
+    if used(MeasureKind::Spearman) {
         table.note(
-            "Spearman per context: mean over samples; those whose gold is constant are left out, those whose \
-                    scores are constant count as 0.",
+            "Spearman per context: mean over samples. Samples with constant gold are omitted; those with constant \
+             scores count as 0.",
         );
     }
     let own = attributes.iter().filter(|attribute| !attribute.is_agreement);
@@ -156,20 +156,20 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     let lower: Vec<&str> = lower.map(|attribute| attribute.name.as_str()).collect();
     if !lower.is_empty() {
         table.note(format!(
-            "Lower is better, and is taken so wherever scores are held against people: {}.",
+            "Lower is better, which agreement with human judgements takes into account: {}.",
             lower.join("; ")
         ));
     }
-    if used(Of::Preference) {
+    if used(MeasureKind::Preference) {
         table.note(
-            "Preference accuracy: the candidate that people preferred has the best score; a tie with the best \
-                    counts as 1/k of k. Guessing has 1/k among k.",
+            "Preference accuracy: share of preferred candidates with the best score; a best score shared by k \
+             candidates counts as 1/k. Chance is 1/k for k candidates.",
         );
     }
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// What names a row of figures: an attribute, a metric, or an attribute under a metric.
+/// Column head for the names of figures: attribute, metric, or both.
 pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) -> &'static str {
     let (mut metrics, mut both) = (false, false);
     for attribute in attributes {
@@ -186,7 +186,7 @@ pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) ->
     }
 }
 
-/// `95`, of 95%.
+/// Confidence level without the percent sign: `95`.
 pub(crate) fn confidence(resampling: &Resampling) -> String {
     let text = fixed(resampling.confidence * 100.0, 2);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -198,13 +198,13 @@ fn of_attribute(name: &str) -> String {
 
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
-        "In brackets: {}% intervals over whole samples, by the jackknife with Student's t; of shares of verdicts, and \
-         of means of coefficients that are 1, 0 or −1 in each sample, by Clopper and Pearson.",
+        "In brackets: {}% intervals over whole samples, by the jackknife with Student's t. Shares of verdicts, and \
+         means of coefficients that are 1, 0 or −1 in each sample, have intervals by Clopper and Pearson.",
         confidence(resampling)
     )
 }
 
-/// Tables of the method, as they are in the summary.
+/// The method's tables in the summary.
 pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
     let texts =
         |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
@@ -214,7 +214,7 @@ pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
             Table::new(shown(&found["title"]), texts(&found["columns"])).with_id(format!("{prefix}-section-{number}"));
         for row in found["rows"].as_array().into_iter().flatten() {
             let mut cells: Vec<Cell> = row.as_array().into_iter().flatten().map(cell).collect();
-            // A summary may be of another version, or changed: a row with too few cells must not move the others.
+            // A summary of another version, or a modified one, may have rows with too few cells.
             cells.resize(table.columns.len(), Cell::Missing);
             table.rows.push(cells);
         }
@@ -224,7 +224,7 @@ pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
     found.iter().enumerate().map(table).collect()
 }
 
-/// A cell of a summary. Those of version 0.1.0 are texts as people read them.
+/// A cell of a summary. In version 0.1.0, cells are formatted strings.
 fn cell(value: &Value) -> Cell {
     Cell::deserialize(value).unwrap_or_else(|_| Cell::from(shown(value)))
 }

@@ -1,9 +1,9 @@
-//! Text for people.
+//! Formatting of text for people.
 
 use probity_analysis::Cell;
 pub use probity_lm::text::{counted, is_hostile, thousands, visible, visible_line};
 
-/// At most so many characters, the last an ellipsis where something was left out.
+/// Limits a text to `most` characters, with an ellipsis if it is cut.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -11,17 +11,17 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A cell as people read it, numbers with a true minus sign.
+/// A cell as text, with a true minus sign.
 pub(crate) fn shown(cell: &Cell) -> String {
     if cell.is_numeric() { cell.shown().replace('-', "−") } else { cell.shown() }
 }
 
-/// With so many decimals and a true minus sign.
+/// A number with fixed decimals and a true minus sign.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     probity_lm::text::fixed(value, decimals).replace('-', "−")
 }
 
-/// What was computed of what was asked; where guesses came to nothing it is more.
+/// Text on how many tokens were computed. With speculative decoding it may be more than the total.
 pub fn tokens_text(computed: u64, unshared: u64) -> String {
     match computed.checked_sub(unshared) {
         Some(in_vain) if in_vain > 0 => {

@@ -1,4 +1,4 @@
-//! Reports of made-up runs: what is in the page, what is kept out of it, and what other programs are given.
+//! Reports of synthetic runs: contents of the page, escaping, and exported formats.
 
 mod synthetic;
 
@@ -44,7 +44,7 @@ fn page(report: &RunReport) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// The JSON of a block of the page.
+/// JSON of a block of the page.
 fn block(page: &str, id: &str) -> Value {
     let (_, rest) = page.split_once(&format!("<script type=\"application/gzip\" id=\"{id}\">")).expect("there");
     let packed = STANDARD.decode(rest.split_once('<').expect("ended").0).expect("base64");
@@ -57,7 +57,7 @@ fn table<'a>(report: &'a RunReport, id: &str) -> &'a Table {
     report.tables().find(|table| table.id == id).unwrap_or_else(|| panic!("{id}"))
 }
 
-/// With three decimals.
+/// A number with three decimals.
 fn number(value: f64) -> Cell {
     Cell::Number { value, decimals: 3 }
 }
@@ -126,7 +126,7 @@ fn plots_of_hostile_runs_are_files_that_hold_nothing_but_a_drawing() {
             "{svg}"
         );
         assert!(!svg.chars().any(|c| c.is_control() && c != '\n'));
-        // Every element is closed: XML has no others.
+        // All elements are closed: XML needs nothing more.
         let opened = svg.match_indices('<').filter(|(at, _)| !svg[at + 1..].starts_with('/')).count();
         assert_eq!(opened, svg.matches("</").count(), "{svg}");
     }
@@ -180,7 +180,7 @@ fn a_page_of_fewer_samples_says_so_and_figures_are_over_all() {
     let runs = vec![ReportedRun::open(&path).expect("a run")];
     let report = RunReport::new(runs, Options { samples: 120, ..options() }).expect("readable");
     let page = page(&report);
-    assert!(page.contains("The page holds the first 120 of 250 samples"), "said");
+    assert!(page.contains("This page contains the first 120 of 250 samples"), "said");
     let index = block(&page, "index");
     assert_eq!(
         (index["columns"]["id"].as_array().map(Vec::len), &index["first"]),
@@ -217,14 +217,14 @@ fn figures_are_those_of_the_definitions() {
     let path = folder.path().to_owned();
     let report = report(&[&path]);
     let figures = table(&report, "run1-figures");
-    // Gold orders a, c, b; scores a, b, c: two of three pairs, and a rank correlation of one half.
+    // Gold order is a, c, b and score order a, b, c: two of three pairs agree, and the rank correlation is 0.5.
     assert_eq!(value(figures, "Spearman per context"), number(0.5));
     let pairwise = value(figures, "pairwise accuracy").value().expect("a number");
     assert!((pairwise - 2.0 / 3.0).abs() < 1e-12);
-    let why = "Without an interval, since one unit says nothing of how units differ: Spearman per context (q); \
+    let why = "No interval, because one unit says nothing of how units differ: Spearman per context (q); \
                pairwise accuracy (q); Spearman, pooled (q).";
     assert!(figures.notes.iter().any(|note| note == why), "{:?}", figures.notes);
-    // One verdict, wrong: Clopper and Pearson's upper end is .975.
+    // One wrong verdict: the upper end by Clopper and Pearson is .975.
     let Cell::Estimate { value: 0.0, low: 0.0, high } = value(figures, "preference accuracy") else {
         panic!("a verdict")
     };
@@ -232,7 +232,7 @@ fn figures_are_those_of_the_definitions() {
     let page = page(&report);
     // |0.9 − 0.6| and |0.7 − 0.7|.
     assert!(page.contains("Mean 0.150 over n = 2 pairs"), "order gap");
-    assert!(page.contains("The first place wins 50.0% of n = 4 comparisons"));
+    assert!(page.contains("The first position wins 50.0% of n = 4 comparisons"));
     assert!(page.contains("a beats b: 0.750") && page.contains("c beats a: 0.300"), "both orders averaged");
 }
 
@@ -258,7 +258,7 @@ fn a_preference_counts_only_where_all_candidates_have_scores() {
         )
     };
     write("samples.jsonl", &["s", "t"].map(sample).concat());
-    // Of `t` the third candidate has no score, and might be the best.
+    // The third candidate of `t` has no score and might be the best.
     let rows = [("s", "a", 0.1), ("s", "b", 0.2), ("s", "c", 0.3), ("t", "a", 0.9), ("t", "b", 0.1)];
     write("scores.jsonl", &rows.map(|(item, id, value)| score(item, id, value)).concat());
     let path = folder.path().to_owned();
@@ -269,7 +269,7 @@ fn a_preference_counts_only_where_all_candidates_have_scores() {
     assert!(accuracy.abs() < 1e-12, "{accuracy}");
 }
 
-/// A run of metrics over two samples of two systems, of which `good` is preferred and nearer to the references.
+/// A run of metrics over two samples of two systems. `good` is preferred and closer to the references.
 fn metrics_run(path: &Path) {
     let write = |name: &str, text: &str| fs::write(path.join(name), text).expect("written");
     write(
@@ -311,14 +311,15 @@ fn metrics_are_reported_one_by_one_before_their_parts_and_lower_may_be_better() 
     let expected = [each("ter", "40.000"), each("rouge-1", "0.375"), each("rouge-1.recall", "0.500")];
     assert_eq!(shown, expected.concat());
     assert!(figures.notes.iter().any(|note| note.starts_with("Lower is better") && note.ends_with(": ter.")));
-    let plots: Vec<&str> = report.figures().map(|figure| figure.title.as_str()).collect();
+    let plots: Vec<&str> = report.figures().map(|figure| figure.title.split(':').next().expect("a title")).collect();
     assert_eq!(
         plots,
         ["Scores, ter", "Scores by candidate, ter", "Scores, rouge-1", "Scores by candidate, rouge-1"],
         "parts are left to the table"
     );
-    let of = |title: &str| report.figures().find(|figure| figure.title == title).expect("plotted");
-    assert!(of("Scores, ter").caption.starts_with("Scores that ter gave to n = 4 candidates of 2 samples"));
+    let of =
+        |title: &str| report.figures().find(|figure| figure.title.starts_with(&format!("{title}:"))).expect("plotted");
+    assert!(of("Scores, ter").caption.starts_with("Scores by ter of n = 4 candidates in 2 samples"));
     let order = |title: &str| {
         let drawing = of(title).standalone();
         drawing.find(">good<").expect("named") < drawing.find(">bad<").expect("named")
@@ -346,7 +347,7 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
         let rows = figures.rows.iter().filter(|row| row[0] == Cell::Text(name.into()));
         rows.map(|row| [&row[1], &row[2]].map(Cell::shown).join(" ")).collect()
     };
-    // Of two contexts both are right, by the metric of which lower is better too.
+    // Right in both contexts, also by the metric with lower scores better.
     let agreement = ["Spearman per context 1.000 [-0.684, 1.000]", "pairwise accuracy 1.000 [0.158, 1.000]"];
     for name in ["q, ter", "q, rouge-1"] {
         assert_eq!(of(name)[..2], agreement, "{name}");
@@ -355,11 +356,11 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
     assert!(of("q, rouge-1.recall").is_empty(), "parts are not held against people");
     let lower = figures.notes.iter().find(|note| note.starts_with("Lower is better")).expect("told");
     assert!(lower.ends_with(": ter."), "{lower}");
-    let plots: Vec<&str> = report.figures().map(|figure| figure.title.as_str()).collect();
-    let expected = ["Scores, ter", "Scores by candidate, ter", "Against gold, q, ter"];
+    let plots: Vec<&str> = report.figures().map(|figure| figure.title.split(':').next().expect("a title")).collect();
+    let expected = ["Scores, ter", "Scores by candidate, ter", "Agreement with gold, q, ter"];
     assert_eq!(plots[..3], expected);
     assert_eq!(plots.len(), 6, "{plots:?}");
-    // A method that does so itself leaves the report its scores alone.
+    // If the method reports agreement itself, the report shows only its scores.
     fs::write(folder.path().join("summary.json"), r#"{"tells_agreement": true}"#).expect("written");
     let told = self::report(&[&folder.path().to_owned()]);
     assert!(table(&told, "run1-figures").rows.iter().all(|row| !row[0].shown().starts_with("q, ")));
@@ -386,7 +387,7 @@ fn runs_without_scores_beside_others_have_one_line() {
         "three pairs of runs with scores: six runs are not many where three have none"
     );
     let told: Vec<&String> = differences.notes.iter().filter(|note| note.starts_with("Not compared")).collect();
-    assert_eq!(told, ["Not compared, since a run has no scores of samples: agreement; texts; tests."]);
+    assert_eq!(told, ["Not compared, because a run has no scores: agreement; texts; tests."]);
     let none = report(&[&bare[0], &bare[1]]);
     assert_eq!(table(&none, "differences").notes.len(), 1, "tests that were not made are not explained");
 }
@@ -410,7 +411,7 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let changed = report(&[&one, &two]);
     let differences = table(&changed, "differences");
     assert!(
-        differences.notes.iter().any(|note| note.contains("left out are 1 sample of one id and different content")),
+        differences.notes.iter().any(|note| note.contains("omitted 1 sample with equal id but different content")),
         "{:?}",
         differences.notes
     );
@@ -442,7 +443,7 @@ fn runs_that_kept_no_samples_are_compared_by_the_hash_of_their_data_alone() {
     let manifest = fs::read_to_string(two.join("manifest.json")).expect("there");
     fs::write(two.join("manifest.json"), manifest.replace("1111", "2222")).expect("written");
     let other = report(&[&one, &two]);
-    assert!(table(&other, "differences").notes.iter().any(|note| note.contains("name different data")));
+    assert!(table(&other, "differences").notes.iter().any(|note| note.contains("their data may differ")));
 }
 
 #[test]
@@ -456,7 +457,7 @@ fn a_run_that_was_killed_is_reported_with_what_there_is() {
     let report = report(&[&path]);
     assert!(report.notes().any(|(_, note)| note.contains("not finished (running)")));
     assert!(table(&report, "run1-outcomes").notes[0].contains("83 answers"), "the unfinished last row is none");
-    assert!(page(&report).contains("Not finished."));
+    assert!(page(&report).contains("Unfinished run:"));
 }
 
 #[test]
@@ -539,7 +540,7 @@ fn a_run_without_samples_has_questions_and_documents_to_look_at() {
     };
     write("scores.jsonl", &[score("d", 1.0), score("e", 0.8), score("f", 0.6)].concat());
     let report = report(&[&folder.path().to_owned()]);
-    // Whichever way the jackknife goes, no share is above 1.
+    // The jackknife interval of a share does not exceed 1.
     let Cell::Estimate { high, .. } = value(table(&report, "run1-figures"), "mean score") else {
         panic!("an interval")
     };
@@ -582,7 +583,7 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
         assert!(!csv.chars().any(|c| c.is_control() && !matches!(c, '\r' | '\n' | '\t')), "{csv}");
     }
     let figures = csv(table(&report, "run1-figures"));
-    assert!(figures.starts_with("attribute,measure,value,value low,value high,n,of\r\n"), "{figures}");
+    assert!(figures.starts_with("attribute,measure,value,value low,value high,n,unit\r\n"), "{figures}");
 }
 
 #[test]
@@ -639,7 +640,7 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
 
 #[test]
 fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
-    // Two candidates, no gold and no preference, compared: as an A/B test has it.
+    // An A/B test: two candidates, without gold or preference, compared.
     let pair = |p: [f64; 2]| {
         let folder = tempfile::tempdir().expect("temporary folder");
         let write = |name: &str, rows: Vec<Value>| {
@@ -694,9 +695,9 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     let banner = page.find("<div class=\"verdict unreliable\"").expect("a banner");
     assert!(banner < page.find("run1-figures").expect("figures"));
     assert!(
-        page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("turns with the order in 100.0% of pairs")
+        page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("changes the verdict in 100.0% of pairs")
     );
-    let lines = ["beats old", "right on 5 of your 11 labels", "the verdict turns with"].map(|line| page.find(line));
+    let lines = ["beats old", "right on 5 of your 11 labels", "swapping the two texts"].map(|line| page.find(line));
     assert!(lines.iter().all(Option::is_some) && lines.is_sorted(), "who won, on how many labels, and why: {lines:?}");
     let (_other, two) = made(SMALL);
     let both = report(&[&path, &two]);
@@ -732,7 +733,7 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
         notes.iter().any(|note| note.contains("32 cells have 2.0 comparisons each on average")),
         "both samples have the same ids: {notes:?}"
     );
-    assert!(!notes.iter().any(|note| note.contains("differ from sample to sample")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("differ between samples")), "{notes:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Measures `BERTScore` for `scripts/bench/embedding_metrics.py`: one JSON object a line on standard output.
+//! Measures `BERTScore` for `scripts/bench/embedding_metrics.py`. Prints one JSON object per line.
 //!
 //! ```text
 //! cargo run --release -p probity-runtime --example bert_score -- MODEL PAIRS THREADS PRECISION REPETITIONS
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("precision `{other}` is neither exact nor tiles").into()),
     };
     let threads = threads.parse()?;
-    // What compares the states runs on rayon's own threads.
+    // States are compared on rayon's own threads.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     let encoder =
         TextModel::load(&locate(model)?, LoadOptions { threads: Some(threads), precision, ..LoadOptions::default() })?;

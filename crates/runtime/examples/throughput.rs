@@ -1,14 +1,14 @@
-//! Measures the runtime as its users call it, for `scripts/bench`: one JSON object a line on standard output.
+//! Measures the runtime through its public interface, for `scripts/bench`. Prints one JSON object per line.
 //!
 //! ```text
 //! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision dots --threads 2 --work FILE --repetitions 3
 //! ```
 //!
-//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`, or
-//! several such files with commas between; `--decode N` measures N decoding steps of one text, beside them or alone, and `--texts FILE` greedy texts, `{"texts": [{"tokens":
-//! [1, 2, …], "max_tokens": 200}, …]}`, with a JSON `schema` where a text is to be held to one, `--side-by-side N` and
-//! `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported; `--warm-up whole` does the whole
-//! work for that. `--device` is where to compute.
+//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each scored for the labels `A` and `B`, or
+//! several such files separated by commas. `--decode N` measures N decoding steps of one text, in addition or alone.
+//! `--texts FILE` generates greedy texts, `{"texts": [{"tokens": [1, 2, …], "max_tokens": 200}, …]}`, with an optional
+//! JSON `schema` as a constraint, `--side-by-side N` and `--draft off|lookup`. A first prompt or text warms up and is
+//! not reported; `--warm-up whole` warms up with the whole work. `--device` selects the device.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is measured.
+/// What to measure.
 enum Task {
     Score(Vec<ScoreRequest>),
     Write(Vec<GenerateRequest>),
@@ -74,7 +74,7 @@ impl Task {
         }
     }
 
-    /// The first of it.
+    /// The warm-up work.
     fn begin(&self, model: &Model) -> Result<Value> {
         match self {
             Self::Score(requests) => score(model, &requests[..1.min(requests.len())]),
@@ -115,7 +115,7 @@ const OPTIONS: [&str; 15] = [
     "side-by-side", "draft", "repetitions", "device", "warm-up",
 ];
 
-/// `--name value` pairs.
+/// Parses `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
     let mut rest = std::env::args().skip(1);
@@ -174,8 +174,8 @@ fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
     texts.iter().enumerate().map(request).collect()
 }
 
-/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart. An answer's time is
-/// when it was there.
+/// Generates all texts. Reports the time of their first tokens, which is mostly that of their prompts, separately. An
+/// answer's time is when it finished.
 fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
     let timed = |requests: &mut (dyn Iterator<Item = GenerateRequest> + Send)| -> Result<(f64, Vec<Value>, Usage)> {
         let mut answers = Vec::new();
@@ -200,7 +200,7 @@ fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
     )
 }
 
-/// The time of `steps` decoding steps: a text of `steps + 1` tokens less one of a single token.
+/// Time of `steps` decoding steps: a text of `steps + 1` tokens minus one of a single token.
 fn decode(model: &Model, steps: usize) -> Result<Value> {
     let timed = |max_tokens: usize| -> Result<(f64, usize)> {
         let request = GenerateRequest::greedy("0", Prompt::Tokens((300..316).collect()), max_tokens);
@@ -217,7 +217,7 @@ fn decode(model: &Model, steps: usize) -> Result<Value> {
     Ok(json!({"seconds": seconds - first_seconds, "tokens": tokens - first}))
 }
 
-/// The most memory that this process ever held, where the system tells.
+/// Peak memory of this process, if the system reports it.
 fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = status

@@ -1,4 +1,4 @@
-//! What is asked of a model to see that its bits never change: on one machine however it computes, and from machine to machine.
+//! Requests that check that a model's results are bit-identical, across schedules on one machine and across machines.
 
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Prompt, Reading, Sampling,
@@ -9,34 +9,34 @@ use sha2::{Digest as _, Sha256};
 use crate::Model;
 use crate::weights::hex;
 
-/// Requests whose every number is compared bit for bit.
+/// Requests whose results are compared bit by bit.
 #[derive(Debug, Clone)]
 pub struct BitProbe {
     scores: Vec<ScoreRequest>,
     texts: Vec<GenerateRequest>,
 }
 
-/// The order in which requests are asked.
+/// Order in which the requests are run.
 #[derive(Debug, Clone, Copy)]
 pub enum ProbeOrder {
-    /// As they stand in the list.
+    /// In list order.
     AsGiven,
-    /// The last one first.
+    /// Last first.
     Reversed,
-    /// In an order that has nothing to do with the list's.
+    /// In a fixed pseudo-random order.
     Shuffled,
-    /// Each in a work list of its own.
+    /// Each in its own work list.
     OneByOne,
 }
 
 /// All numbers of a result, as bits.
 pub type Bits = Vec<u64>;
 
-/// SHA-256 over the numbers of a list, in hex: what two machines compare.
+/// SHA-256 over the numbers of a list, in hex, for comparison between machines.
 pub fn bit_digest(numbers: &[Bits]) -> String {
     let mut digest = Sha256::new();
     for bits in numbers {
-        // The length first, so that no two lists come to the same bytes.
+        // The length comes first, so that different lists never give the same bytes.
         digest.update((bits.len() as u64).to_le_bytes());
         for bits in bits {
             digest.update(bits.to_le_bytes());
@@ -46,8 +46,8 @@ pub fn bit_digest(numbers: &[Bits]) -> String {
 }
 
 impl BitProbe {
-    /// Prompts that share their beginnings, labels of several tokens, continuations, states, generated texts; the classes of
-    /// the same prompts where the model's head tells classes apart.
+    /// Built-in requests: prompts with shared prefixes, labels of several tokens, continuations, states and generated
+    /// texts. For a class head, the classes of the same prompts.
     pub fn built_in(model: &Model) -> Self {
         let mut list = Self { scores: built_in_scores(), texts: built_in_texts() };
         if !model.description().classes.is_empty() {
@@ -57,51 +57,52 @@ impl BitProbe {
         list
     }
 
-    /// Requests of one's own.
+    /// User-supplied requests.
     pub fn of(scores: Vec<ScoreRequest>) -> Self {
         Self { scores, texts: Vec::new() }
     }
 
-    /// How many requests there are.
+    /// Number of requests.
     pub fn len(&self) -> usize {
         self.scores.len() + self.texts.len()
     }
 
-    /// Whether there is nothing to ask.
+    /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Leaves out the scores that a model cannot be asked for, and says how many: one of them would end the whole list.
+    /// Removes the score requests that are invalid for the model and returns their number. One of them would end the
+    /// whole list.
     pub fn keep_what_can_be_asked(&mut self, model: &Model) -> usize {
         let before = self.scores.len();
         self.scores.retain(|request| model.check(request).is_ok());
         before - self.scores.len()
     }
 
-    /// Bytes for keys and values that the longest prompt needs with its answer.
+    /// Bytes of keys and values that the longest prompt needs with its answer.
     pub fn least_cache(&self, model: &Model) -> u64 {
         let scores = self.scores.iter().filter_map(|request| {
             let answer = match &request.ask {
                 Ask::Labels(set) => {
-                    // A token has a byte at least: bytes bound the tokens of an answer that is not encoded here.
+                    // A token has at least one byte, so bytes bound the tokens of an answer without encoding it.
                     set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1
                 }
                 Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text.len(),
                 Ask::Tokens(asked) => asked.ids.len(),
-                // Behind the whole prompt nothing follows.
+                // Nothing follows the whole prompt.
                 Ask::Classes => return Some(model.encoder().encode_whole_prompt(&request.prompt).ok()?.len()),
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
         let texts =
             self.texts.iter().filter_map(|r| Some(model.encoder().encode_prompt(&r.prompt).ok()?.len() + r.max_tokens));
-        // What is longer than the context has an outcome and no numbers: it needs no room.
+        // A prompt that exceeds the context has an outcome without numbers, so it needs no memory.
         let context = model.description().context_length.unwrap_or(usize::MAX);
         model.cache_bytes(scores.chain(texts).filter(|tokens| *tokens <= context).max().unwrap_or(0).max(1))
     }
 
-    /// The numbers of every request, in the order of the list. `interrupt` is asked behind each and ends the list with its error.
+    /// The numbers of every request, in list order. `interrupt` is called after each and ends the list with its error.
     pub fn numbers(
         &self,
         model: &Model,
@@ -154,7 +155,7 @@ impl BitProbe {
     }
 }
 
-/// A fixed order that has nothing to do with the list's (the finaliser of `SplitMix64`).
+/// A fixed pseudo-random order (the finaliser of `SplitMix64`).
 fn mix(place: u64) -> u64 {
     let mut z = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -162,8 +163,8 @@ fn mix(place: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Every number of a result. One without an answer differs from any with one, and so do two without for different
-/// reasons.
+/// Every number of a result. Results without an answer differ from all others, and from each other if their reasons
+/// differ.
 fn score_bits(result: &ScoreResult) -> Bits {
     let mut bits: Bits = result.outcome.name().bytes().map(u64::from).collect();
     bits.push(result.prompt_tokens as u64);

@@ -1,4 +1,4 @@
-//! Chat templates: a conversation as the text that the model was trained on.
+//! Chat templates: format a conversation as the text that the model was trained on.
 
 mod json;
 mod methods;
@@ -15,65 +15,60 @@ use serde::Serialize;
 
 use crate::contained::{NotContained, WorkLimits, within};
 
-/// Bytes; templates of real models have some thousands.
+/// Maximum template size in bytes; real templates have a few thousand.
 const MAX_TEMPLATE: usize = 64 << 10;
-/// Instructions of the template engine whatever the chat, for each message, and at most; real templates need some
-/// hundreds a message.
+/// Template engine instructions per chat, per message, and in total. Real templates need a few hundred per message.
 const FUEL: u64 = 100_000;
 const MESSAGE_FUEL: u64 = 2_000;
 const MAX_FUEL: u64 = 500_000;
-/// Bytes that a template may write beyond what the messages hold; they are tokenized, and real templates write some
-/// thousands.
+/// Maximum output in bytes beyond the messages. The output is tokenised; real templates write a few thousand.
 const MAX_WRITTEN: usize = 1 << 20;
-/// Bytes that the engine may hold meanwhile, and more for each byte of the messages; real templates hold a few copies
-/// of them.
+/// Memory limit of the engine in bytes, and extra per byte of the messages. Real templates hold a few copies of them.
 const MAX_HELD: usize = 256 << 20;
 const MAX_HELD_PER_BYTE: usize = 32;
-/// Steps are counted, but one step may walk through all that is held; real templates take a millisecond.
+/// Time limit: steps are counted, but a single step may iterate over everything held. Real templates take a
+/// millisecond.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// The time of all chats together: so much, and more for each.
+/// Time limit for all chats together: a base plus a share per chat.
 const TIME_OF_ALL: Duration = Duration::from_secs(10);
 const TIME_OF_EACH: Duration = Duration::from_millis(50);
-/// Characters of what a template says that are told.
+/// Maximum number of characters quoted from a template's error.
 const MAX_TOLD: usize = 1_000;
-/// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression
-/// deeper, an instruction at most one value; for either the deepest recursions take under 2 KiB, in a build without
-/// optimisation. Pages never used cost nothing.
+/// The engine recurses over expressions and nested values. A byte of a template adds at most one level of expressions,
+/// an instruction at most one level of values. The deepest recursion takes less than 2 KiB per level in an unoptimised
+/// build. Untouched pages cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
 const STACK_LEVEL: usize = 4 << 10;
 const NAME: &str = "chat template";
 
-/// Why a chat could not be laid out.
+/// Why a chat could not be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum ChatError {
-    /// The model brings no template.
+    /// The model has no template.
     #[error("the model has no chat template")]
     #[diagnostic(help(
-        "give a plain `prompt` in place of `messages`, or put a `chat_template.jinja` beside the model's tokenizer"
+        "use a plain `prompt` instead of `messages`, or add a `chat_template.jinja` next to the model's tokenizer"
     ))]
     Missing,
-    /// The template is no valid Jinja, or too large.
+    /// The template is invalid Jinja or too large.
     #[error("the model's chat template cannot be read: {0}")]
-    #[diagnostic(help("give a plain `prompt` in place of `messages`"))]
+    #[diagnostic(help("use a plain `prompt` instead of `messages`"))]
     Invalid(String),
-    /// The template itself refuses the conversation.
+    /// The template rejects the conversation.
     #[error("the model's chat template refuses these messages: {0}")]
-    #[diagnostic(help("some models take no system message, or want user and assistant in turn, user first"))]
+    #[diagnostic(help("omit the system message, or alternate user and assistant, user first"))]
     Refused(String),
-    /// The template fails, or does not end.
+    /// The template fails or exceeds a limit.
     #[error("the model's chat template failed: {0}")]
     Failed(String),
-    /// A message does not stand in the chat as it was given.
-    #[error("the model's chat template leaves out or changes what the message of `{0}` says")]
-    #[diagnostic(help(
-        "so the model would judge another text than the one given; put a `chat_template.jinja` that writes messages as they are beside \
-         the model's tokenizer"
-    ))]
+    /// A message does not appear unchanged in the chat.
+    #[error("the model's chat template omits or changes the message of `{0}`")]
+    #[diagnostic(help("add a `chat_template.jinja` that writes messages unchanged next to the model's tokenizer"))]
     Altered(String),
 }
 
 impl ChatError {
-    /// The same, of the template that comes from there.
+    /// Adds the template's path to the error.
     fn of(self, path: &Path) -> Self {
         let told = |why: String| {
             let end = why.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
@@ -90,26 +85,25 @@ impl ChatError {
     }
 }
 
-/// A compiled chat template in the environment that transformers gives it: blocks trimmed, `raise_exception`, `tojson`,
-/// loop controls, Python's string and mapping methods.
+/// A compiled chat template with the environment of transformers: trimmed blocks, `raise_exception`, `tojson`, loop
+/// controls, Python's string and mapping methods.
 ///
-/// Rendering is deterministic: there is no clock. `strftime_now` tells of 26 July 2024, the day that Llama's templates take where
-/// they have no clock.
+/// Rendering is deterministic: there is no clock. `strftime_now` returns 26 July 2024, the fallback date of Llama's
+/// templates.
 ///
-/// A template comes with a model and is not trusted to end: its size, its steps, its time, the depth of its values,
-/// what it holds in memory and what it writes are bounded, and beyond them it fails. A value that holds itself cannot
-/// be made.
+/// Templates come with models and are untrusted: template size, steps, time, depth of values, memory and output are
+/// bounded. Self-referential values cannot be created.
 pub struct ChatTemplate {
     parts: Arc<TemplateParts>,
     spent: Mutex<TemplateSpent>,
 }
 
-/// What laying out chats has taken so far.
+/// Time spent on rendering chats so far.
 #[derive(Default)]
 struct TemplateSpent {
     chats: u32,
     time: Duration,
-    /// That a limit of time was met: the template would meet it again, chat after chat.
+    /// Whether a time limit was exceeded; the template would exceed it again for every chat.
     over: bool,
 }
 
@@ -117,7 +111,7 @@ struct TemplateParts {
     environment: Environment<'static>,
     source: String,
     named_tokens: Vec<(String, String)>,
-    /// Where it comes from, for errors.
+    /// Path of the template, for errors.
     path: PathBuf,
 }
 
@@ -128,8 +122,7 @@ struct TemplateMessage {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `named_tokens` are the variables `bos_token`, `eos_token` and the like, and errors name
-    /// `path`, which it comes from.
+    /// Compiles `source`. `named_tokens` are the variables `bos_token`, `eos_token` and the like; `path` is for errors.
     pub fn new(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
         Self::compile(source, named_tokens, path).map_err(|error| error.of(path))
     }
@@ -158,12 +151,12 @@ impl ChatTemplate {
         &self.parts.source
     }
 
-    /// The conversation as text, up to where the assistant's next message begins if `add_generation_prompt`.
+    /// The conversation as text, up to the start of the assistant's next message if `add_generation_prompt`.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, ChatError> {
         self.render_contents(messages.iter().map(|m| (m.role.as_str(), m.content.as_str())), add_generation_prompt)
     }
 
-    /// [`render`](Self::render) of roles and contents.
+    /// [`render`](Self::render) with roles and contents.
     pub(crate) fn render_contents<'a>(
         &self,
         messages: impl Iterator<Item = (&'a str, &'a str)>,
@@ -175,15 +168,15 @@ impl ChatTemplate {
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
-        // Without such limits a template that nests a list in loops overflowed the stack, and one that writes without
-        // end took all memory. Both ended the process.
+        // Without these limits, nested lists overflowed the stack and endless output exhausted memory, which ended the
+        // process.
         let limits = WorkLimits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
         let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
         let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        // The lock is not held while a chat is laid out: others go on meanwhile.
+        // The lock is not held while rendering, so chats render concurrently.
         if spent().over {
-            return fail("it took far longer than laying out chats takes, and is not asked again".to_owned());
+            return fail("it exceeded its time limit and is not used again".to_owned());
         }
         let begun = Instant::now();
         let rendered =
@@ -191,7 +184,7 @@ impl ChatTemplate {
         let mut spent = spent();
         spent.chats += 1;
         spent.time += begun.elapsed();
-        // A template that compares two lists of 2⁶⁰ items meets its limit at every chat, and there are many chats.
+        // A template that compares two lists of 2⁶⁰ items hits its limit on every chat, and there are many chats.
         spent.over =
             matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
         rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))
@@ -212,7 +205,7 @@ impl TemplateParts {
         let given = [
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", Value::from(add_generation_prompt)),
-            // As transformers has them where none are given: defined, so that templates can ask.
+            // Defined as in transformers without tools, so that templates can test for them.
             ("tools", Value::from(())),
             ("documents", Value::from(())),
         ];
@@ -231,7 +224,7 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
-    // As in transformers: what is not defined is empty text, and templates rely on that.
+    // As in transformers, undefined values are empty text; templates rely on that.
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_recursion_limit(64);
     python::extend(&mut environment);
@@ -239,7 +232,7 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     Ok(environment)
 }
 
-/// Takes no more than `limit` bytes.
+/// A writer that accepts at most `limit` bytes.
 struct Bounded {
     bytes: Vec<u8>,
     limit: usize,
@@ -259,21 +252,21 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// Marks an error as the template's own.
+/// Marks an error raised by the template itself.
 const REFUSED: &str = "\u{1}refused\u{1}";
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{REFUSED}{message}")))
 }
 
-/// An answer, or what it says behind its thoughts where `chat` has that alone.
+/// An answer, or the part after its reasoning if `chat` contains only that.
 pub(crate) fn behind_thought<'a>(answer: &'a str, chat: &str) -> &'a str {
     let behind = answer.rsplit_once("</think>").map_or(answer, |(_, behind)| behind);
     if chat.contains(answer.trim()) { answer } else { behind }
 }
 
-/// The first message that does not stand in `chat`, white space around it aside, at a place of its own: all in their order, but
-/// that what the system says may stand further down, as some templates have it.
+/// The first message that does not appear in `chat` at its own position, ignoring surrounding white space. Messages
+/// must be in order, except that some templates move the system message down.
 pub(crate) fn first_altered(messages: &[(Role, &str)], chat: &str) -> Option<usize> {
     let out_of_order = |chat: &str, with_system: bool| {
         let mut rest = chat;
@@ -305,10 +298,10 @@ fn failure(error: &Error) -> ChatError {
         source = current.source();
     }
     if error.kind() == ErrorKind::OutOfFuel {
-        return ChatError::Failed("it takes too long; a loop in it may not end".to_owned());
+        return ChatError::Failed("it takes too long; a loop in it may be endless".to_owned());
     }
     if error.kind() == ErrorKind::WriteFailure {
-        return ChatError::Failed(format!("it writes over {} MiB more than the messages hold", MAX_WRITTEN >> 20));
+        return ChatError::Failed(format!("it writes over {} MiB more than the messages", MAX_WRITTEN >> 20));
     }
     ChatError::Failed(describe(error))
 }
@@ -370,22 +363,22 @@ mod tests {
             ([(System, "be kind"), (User, "a text")], "<u>a text</u>", 0),
             ([(System, "be kind"), (User, "a text")], "be kind<u>a</u>", 1),
             ([(User, "why?"), (Assistant, "<|End|>")], "why?<u><|end|></u>", 1),
-            // What stands inside another text is that text.
+            // Text inside another message does not count.
             ([(System, "be kind"), (User, "kind")], "<u>be kind</u>", 1),
             ([(User, "same"), (Assistant, "same")], "<u>same</u>", 1),
             ([(User, "a"), (Assistant, "b")], "ba", 1),
         ] {
             assert_eq!(altered(&messages, chat), Some(first), "{messages:?} in {chat}");
         }
-        // However many there are, each is looked for once.
+        // Each is searched once, so the time is linear.
         let many = vec![(User, "a"); 100_000];
         assert_eq!(altered(&many, &"a".repeat(99_999)), Some(99_999));
         assert_eq!(behind_thought("<think>a</think>\nb", "<s>b</s>"), "\nb");
         assert_eq!(behind_thought("a</think>b", "<s>a</think>b</s>"), "a</think>b");
     }
 
-    /// What kills a process that has no limits: bytes by one step or by many, values that hold themselves, output kept
-    /// in a variable.
+    /// Attacks on a process without limits: memory in one step or many, self-referential values, output kept in a
+    /// variable.
     #[test]
     fn templates_that_take_all_memory_or_recurse_for_ever_are_errors() {
         let doubled = |step: &str| {
@@ -404,12 +397,12 @@ mod tests {
         ];
         for source in too_much {
             let error = render(&source, &[]).expect_err("too much").to_string();
-            // On a busy machine its time may be over before its memory.
-            let limits = ["it needs more than 256 MiB of memory", "it is not done after 5 s"];
+            // On a busy machine the time limit may come before the memory limit.
+            let limits = ["it needs more than 256 MiB of memory", "it is not finished after 5 s"];
             let told = |limit: &str| error.contains(&format!("chat template failed: {limit}"));
             assert!(limits.into_iter().any(told), "{source}: {error}");
         }
-        // One value for each of so many places: no memory, but no end either.
+        // One value repeated at many positions: no memory, but unbounded time.
         let sliced =
             render("{{ [1, 2] | slice(10000000000) | list | length }}", &[]).expect_err("too much").to_string();
         assert!(sliced.contains("it needs more than") || sliced.contains("too long"), "{sliced}");
@@ -425,7 +418,7 @@ mod tests {
         ];
         for source in cycles {
             let error = render(source, &[]).expect_err("a cycle").to_string();
-            assert!(error.contains("may hold itself"), "{source}: {error}");
+            assert!(error.contains("could contain itself"), "{source}: {error}");
         }
         let ordinary = "{% set ns = namespace(found=false, n=1) %}{% for m in messages %}{% if ns is defined and not ns.found %}\
                         {% set ns.found = true %}{% set ns.n = ns['n'] + 1 %}{% endif %}{% endfor %}{{ ns.n }}";
@@ -444,7 +437,9 @@ mod tests {
         assert!(matches!(nested("99999", ""), Err(ChatError::Failed(why)) if why.contains("too long")));
         assert_eq!(nested("1000", "{{ ns.x | string | length }}").as_deref(), Ok("18001"));
         assert!(
-            matches!(nested("1000", "{{ ns.x | tojson(indent=16) }}"), Err(ChatError::Failed(why)) if why.contains("inside one another"))
+            matches!(nested("1000", "{{ ns.x | tojson(indent=16) }}"), Err(ChatError::Failed(why)) if why.contains("levels \
+                                                                                                                    of \
+                                                                                                                    nesting"))
         );
         let lists = format!(
             "{{% for a in range(9999) %}}{{% set ns.x = {}ns.x{} %}}{{% endfor %}}",
@@ -472,10 +467,10 @@ mod tests {
         let source = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
         let template = ChatTemplate::new(source, &[], Path::new("chat_template.jinja")).expect("compiles");
         let first = template.render(&[], true).expect_err("2^60 comparisons").to_string();
-        assert!(first.contains("it is not done after 5 s, in chat_template.jinja"), "{first}");
+        assert!(first.contains("it is not finished after 5 s, in chat_template.jinja"), "{first}");
         let begun = Instant::now();
         let second = template.render(&[], true).expect_err("not asked").to_string();
-        assert!(second.contains("is not asked again") && begun.elapsed() < MAX_TIME / 2, "{second}");
+        assert!(second.contains("is not used again") && begun.elapsed() < MAX_TIME / 2, "{second}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A checkpoint opened: configuration, weights, tokenizer and chat template, from GGUF or from a folder alike.
+//! Opens a checkpoint from GGUF or a folder: configuration, weights, tokenizer and chat template.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,97 +24,97 @@ use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, Weig
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LoadError {
-    /// Its files cannot be read.
+    /// The weight files cannot be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Weights(#[from] WeightsError),
-    /// A tensor is missing or has another shape.
+    /// A tensor is missing or has the wrong shape.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Tensor(#[from] SourceError),
-    /// An adapter cannot be put into it.
+    /// The adapter cannot be applied.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Adapter(#[from] AdapterError),
-    /// Its configuration cannot be read.
+    /// The configuration file cannot be read.
     #[error("{}: {why}", path.display())]
     #[diagnostic(help("download the file again"))]
     ConfigFile {
         /// `config.json`.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
-    /// Its configuration cannot be run.
+    /// The configuration is not supported.
     #[error("{}: {source}", path.display())]
     Config {
-        /// Where the configuration stands.
+        /// The file with the configuration.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         #[diagnostic_source]
         source: ConfigError,
     },
-    /// Its tokenizer cannot be used.
+    /// The tokenizer cannot be used.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// Tokenizer and embedding do not belong together.
+    /// Tokenizer and embedding do not match.
     #[error("{}: the tokenizer has {tokens} tokens but the embedding {rows} rows", path.display())]
-    #[diagnostic(help("the tokenizer's files belong to another model"))]
+    #[diagnostic(help("use the tokenizer's files of this model"))]
     Vocabulary {
         /// The model.
         path: PathBuf,
-        /// Tokens of the tokenizer.
+        /// Number of tokens in the tokenizer.
         tokens: usize,
-        /// Rows of the embedding.
+        /// Number of rows in the embedding.
         rows: usize,
     },
-    /// A tensor that nothing in the architecture uses.
+    /// A tensor that the architecture does not use.
     #[error("tensor `{name}` in {} is not used by this architecture", path.display())]
     #[diagnostic(help(
-        "the checkpoint is a variant that is not supported, or its configuration names the wrong architecture; \
-         probity refuses it because ignoring the tensor would change every score"
+        "check the architecture in the configuration, or use another checkpoint; ignoring the tensor would change \
+         every score"
     ))]
     UnusedTensor {
-        /// The first such tensor.
+        /// Name of the first such tensor.
         name: String,
         /// The file or folder.
         path: PathBuf,
     },
-    /// A head that should be the embedding, and is another tensor.
+    /// A tied head that differs from the embedding.
     #[error(
-        "tensor `{head}` in {} is not the embedding `{embedding}`, though the configuration says \
+        "tensor `{head}` in {} differs from the embedding `{embedding}`, but the configuration sets \
          tie_word_embeddings",
         path.display()
     )]
     #[diagnostic(help(
-        "say \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model \
-         again where it was not changed"
+        "set \"tie_word_embeddings\": false in config.json if the head was trained separately; otherwise download the \
+         model again"
     ))]
     Untied {
-        /// The head.
+        /// Name of the head.
         head: String,
-        /// The embedding.
+        /// Name of the embedding.
         embedding: String,
         /// The file or folder.
         path: PathBuf,
     },
-    /// An instruction set that this machine does not have.
+    /// The machine does not support the instruction set.
     #[error("this machine cannot run {wanted}")]
-    #[diagnostic(help("it has {has}; leave --compute isa out for the best of them"))]
+    #[diagnostic(help("omit --compute isa to use the best of {has}"))]
     Isa {
-        /// What was asked for.
+        /// The requested instruction set.
         wanted: &'static str,
-        /// What there is.
+        /// The available instruction sets.
         has: String,
     },
-    /// One file of several.
+    /// The file is one part of several.
     #[error("{} is one of {count} parts of a model", path.display())]
     #[diagnostic(help("join the parts into one file first (llama.cpp's gguf-split --merge)"))]
     Split {
         /// The file.
         path: PathBuf,
-        /// How many files there are.
+        /// Number of parts.
         count: u64,
     },
     /// The device cannot be used.
@@ -125,63 +125,63 @@ pub enum LoadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Devices(#[from] DeviceListError),
-    /// Weights and activations are more than there is.
+    /// Weights and activations exceed the memory.
     #[error("the model needs {needed} on {devices}, {there}")]
     #[diagnostic(help("{hint}"))]
     Memory {
         /// The devices.
         devices: String,
-        /// Weights and activations.
+        /// Memory for weights and activations.
         needed: String,
-        /// What there is.
+        /// Available memory.
         there: String,
-        /// What would fit.
+        /// How to make it fit.
         hint: String,
     },
-    /// The precision is one of our kernels'.
-    #[error("precision `{}` exists on cpu alone", precision.as_str())]
-    #[diagnostic(help("{device} has exact and fast"))]
+    /// The device does not support this precision.
+    #[error("precision `{}` is available on cpu only", precision.as_str())]
+    #[diagnostic(help("use exact or fast on {device}"))]
     Precision {
         /// The device.
         device: DeviceChoice,
-        /// What was asked for.
+        /// The requested precision.
         precision: Precision,
     },
-    /// A class head that the configuration tells of and the checkpoint does not have.
-    #[error("{} has no tensor `{tensor}`, the class head that its configuration tells of", path.display())]
+    /// The configuration has a class head, but the checkpoint does not.
+    #[error("{} has no tensor `{tensor}`, the class head of its configuration", path.display())]
     #[diagnostic(help(
-        "download the checkpoint of the reward model or classifier again; where it is a language model, `architectures` \
-         in config.json should not name …ForSequenceClassification"
+        "download the reward model or classifier again; for a language model, remove …ForSequenceClassification from \
+         `architectures` in config.json"
     ))]
     NoClassHead {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
         /// The file or folder.
         path: PathBuf,
     },
-    /// A model that reads texts, where one is needed that generates.
-    #[error("a {architecture} model reads texts and says nothing about what follows them")]
+    /// The model is an encoder; a generating model is required.
+    #[error("a {architecture} model is an encoder and cannot generate")]
     #[diagnostic(help(
-        "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder; reward takes one whose \
-         config.json names an architecture …ForSequenceClassification"
+        "use a model that generates, such as llama, qwen2 or t5; metrics take an encoder with --encoder, and reward \
+         takes one whose config.json names an architecture …ForSequenceClassification"
     ))]
     NoGenerator {
         /// `model_type`.
         architecture: String,
     },
-    /// A model that generates, where one is needed that reads a text as a whole.
-    #[error("a {architecture} model does not read a text as a whole")]
-    #[diagnostic(help("an encoder is a bert, roberta, distilbert, modernbert or deberta-v2"))]
+    /// The model is not an encoder; an encoder is required.
+    #[error("a {architecture} model is not an encoder")]
+    #[diagnostic(help("use a bert, roberta, distilbert, modernbert or deberta-v2"))]
     NoEncoder {
         /// `model_type`.
         architecture: String,
     },
-    /// The machine gave no threads.
+    /// The threads could not be created.
     #[error("cannot start {threads} threads: {why}")]
     Threads {
-        /// How many were asked for.
+        /// Number of threads requested.
         threads: usize,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
 }
@@ -195,24 +195,24 @@ impl From<DeviceError> for LoadError {
     }
 }
 
-/// A checkpoint whose files were opened and checked, but not yet loaded as a model.
+/// A checkpoint with opened and checked files, not yet loaded as a model.
 pub struct Checkpoint {
-    /// Where its files are.
+    /// Location of the files.
     pub located: LocatedModel,
-    /// The configuration in the fields of `config.json`.
+    /// The configuration with the fields of `config.json`.
     pub config_json: Value,
-    /// The same, read for the runtime.
+    /// The parsed configuration.
     pub config: ModelConfig,
     /// The weights.
     pub source: Box<dyn WeightSource + Send + Sync>,
     /// Tokenizer and chat template.
     pub encoder: Arc<PromptEncoder>,
-    /// Every file that the model is made of, and its state before it was read.
+    /// All files of the model, with their state before reading.
     pub(crate) files: Vec<FileState>,
     fingerprint: OnceLock<String>,
 }
 
-/// Files of a folder that decide a model's numbers besides its weights, where they are there.
+/// Optional files of a folder that affect results besides the weights.
 const SIDE_FILES: [&str; 5] =
     ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
@@ -229,7 +229,7 @@ impl Checkpoint {
                     if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
                         return Err(LoadError::Split { path: path.to_owned(), count });
                     }
-                    // Part of the fingerprint: it decides what the model reads.
+                    // Part of the fingerprint, because it affects the prompt.
                     let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE));
                     let files = [Some(path.to_owned()), template.filter(|file| side_file::is_there(file))];
                     let files = files.into_iter().flatten().map(file_state).collect();
@@ -250,7 +250,7 @@ impl Checkpoint {
                 }
             };
         let config = read_config(&config_json).map_err(not_run)?;
-        // Fewer tokens than rows are fine: embeddings are padded to round numbers.
+        // The embedding may have extra rows, as it is often padded.
         if tokenizer.vocab_size() > config.vocab_size() {
             return Err(LoadError::Vocabulary {
                 path: path.to_owned(),
@@ -260,9 +260,9 @@ impl Checkpoint {
         }
         if let Some(folder) = &located.adapter {
             let adapter = LoraAdapter::open(folder)?;
-            // Part of the fingerprint: with an adapter a model is another one.
+            // Part of the fingerprint, because an adapter changes the model.
             files.extend(adapter.files().map(file_state));
-            // In llama.cpp's order the elements that are rotated together lie side by side.
+            // In llama.cpp's order, elements that are rotated together are adjacent.
             let pairs = match &config {
                 ModelConfig::Decoder(config) if config.rope_layout == RopeLayout::Interleaved => Some(config.head_dim),
                 _ => None,
@@ -274,7 +274,7 @@ impl Checkpoint {
                 if let Some(DecoderClasses { names, end }) = &config.classes {
                     PromptEncoder::new(tokenizer).with_classes(names.clone(), true, None).with_class_end(*end)
                 } else {
-                    // As in training: the start token, then what the tokenizer puts before a text.
+                    // As in training: the start token, then the tokenizer's prefix.
                     let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
                     PromptEncoder::new(tokenizer).with_answer_start(start)
                 }
@@ -289,7 +289,7 @@ impl Checkpoint {
         Ok(Self { located, config_json, config, source, encoder, files, fingerprint })
     }
 
-    /// The fingerprint of its files, which are hashed once.
+    /// The fingerprint of the files; hashed on first use.
     pub fn fingerprint(&self) -> Result<&str, WeightsError> {
         if let Some(known) = self.fingerprint.get() {
             return Ok(known);
@@ -299,8 +299,7 @@ impl Checkpoint {
         Ok(self.fingerprint.get_or_init(|| hashed))
     }
 
-    /// Whether its files are still those that were opened. After a change, the fingerprint of the files is not that of
-    /// what was read.
+    /// Whether the files are unchanged since they were opened. Otherwise the fingerprint does not match what was read.
     pub fn is_current(&self) -> bool {
         self.files.iter().all(|file| file.1.is_some() && file_state(file.0.clone()) == *file)
     }
@@ -310,13 +309,13 @@ impl Checkpoint {
         self.config_json["model_type"].as_str().unwrap_or_default()
     }
 
-    /// The library whose own code runs it, with its version; absent where it is ours.
+    /// The library that runs it, with its version. Absent for our own implementation.
     pub fn through(&self) -> Option<&'static str> {
         matches!(self.config, ModelConfig::Bridged(_)).then_some(BRIDGE)
     }
 
-    /// Loads a model that answers prompts on a device, or on several together. Refuses weights that are no numbers, and tensors that the architecture
-    /// does not use: they would change the numbers of whoever does.
+    /// Loads a model that answers prompts, on one or several devices. Rejects weights that are not finite, and tensors
+    /// that the architecture does not use, because other programs would use them and get different results.
     pub fn load(
         &self,
         compute: impl Into<Compute>,
@@ -335,12 +334,13 @@ impl Checkpoint {
         })
     }
 
-    /// Whether its layers can be on the devices of a copy, in the arithmetic that is asked for.
+    /// Checks whether the layers can be placed on the devices of a copy with the requested arithmetic.
     pub fn check_devices(&self, options: LoadOptions) -> Result<(), LoadError> {
         Ok(check_model(options.devices.first_copy(), &self.config, options.arithmetic())?)
     }
 
-    /// Whether it is a model that answers prompts, by tokens or by classes, and does on these devices together in that arithmetic.
+    /// Checks whether it is a model that answers prompts, by tokens or classes, and supports these devices and
+    /// arithmetic.
     pub(crate) fn check_runs(&self, devices: &[DeviceChoice], arithmetic: Arithmetic) -> Result<(), LoadError> {
         if let Some(tensor) = self.config.class_head().filter(|tensor| !self.source.contains(tensor)) {
             return Err(LoadError::NoClassHead { tensor, path: self.source.path() });
@@ -353,7 +353,7 @@ impl Checkpoint {
         }
     }
 
-    /// Loads a model that reads texts as a whole, as carefully as [`load`](Self::load).
+    /// Loads an encoder, with the same checks as [`load`](Self::load).
     pub fn load_encoder(
         &self,
         compute: impl Into<Compute>,
@@ -369,8 +369,7 @@ impl Checkpoint {
         &self,
         load: impl FnOnce(&(dyn WeightSource + Sync)) -> Result<T, LoadError>,
     ) -> Result<T, LoadError> {
-        // What an architecture takes is told by watching it load: a list of its tensors' names would have to be kept
-        // beside it.
+        // Records the tensors read during loading, which avoids a separate list of names per architecture.
         let checked = CheckedSource { source: &*self.source, taken: Mutex::default() };
         let model = load(&checked)?;
         let taken = checked.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -380,14 +379,14 @@ impl Checkpoint {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
         self.check_tied()?;
-        // The first bad tensor by name.
+        // The first bad tensor in name order.
         taken.into_values().find_map(Result::err).map_or(Ok(model), |error| Err(error.into()))
     }
 
-    /// A head that the configuration says is the embedding is that, where a checkpoint has it besides.
+    /// Checks that a separately stored head equals the embedding if the configuration ties them.
     fn check_tied(&self) -> Result<(), LoadError> {
         let there = |name: &String| self.source.contains(name);
-        // Only where the configuration has it tied: else the architecture has taken it.
+        // Only if the configuration ties them; otherwise the architecture has read it.
         let Some((head, embeddings)) = self.config.tied_head().filter(|(head, _)| there(head)) else { return Ok(()) };
         let Some(embedding) = embeddings.into_iter().find(there) else { return Ok(()) };
         if says_the_same(&self.source.tensor(&embedding)?, &self.source.tensor(&head)?) {
@@ -397,7 +396,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether two tensors hold the same numbers, in whatever types.
+/// Whether two tensors hold the same numbers, regardless of type.
 fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
     if first.weight_type == second.weight_type {
         return *first.bytes == *second.bytes;
@@ -408,7 +407,7 @@ fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
         let bytes = tensor.bytes.len() / rows;
         dequantise(tensor.weight_type, &tensor.bytes[row * bytes..][..bytes], 0, values);
     };
-    // A row at a time: embeddings take gigabytes as f32.
+    // One row at a time, because embeddings take gigabytes as f32.
     let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
     first.shape == second.shape
         && (0..rows).all(|at| {
@@ -418,7 +417,7 @@ fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
         })
 }
 
-/// A source that looks at each tensor once, when it is first taken, and remembers which were.
+/// A source that checks each tensor when it is first read, and records which ones were.
 struct CheckedSource<'a> {
     source: &'a (dyn WeightSource + Send + Sync),
     taken: Mutex<BTreeMap<String, Result<(), WeightsError>>>,
@@ -453,9 +452,9 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = side_file::read(&path).map_err(|error| fail(error.to_string()))?;
     let config: Value = parse_unique(&text).map_err(|error| fail(error.to_string()))?;
-    // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
+    // These fields come from GGUF metadata; in a folder, other programs would ignore them.
     match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
-        Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),
+        Some(key) => Err(fail(format!("unknown field `{key}` in a config.json"))),
         None => Ok(config),
     }
 }
@@ -468,7 +467,7 @@ mod tests {
 
     use super::*;
 
-    /// Tensors of two rows of two numbers.
+    /// Tensors of two rows and two columns.
     struct Tensors(Vec<(&'static str, WeightType, Vec<u8>)>);
 
     impl WeightSource for Tensors {
@@ -495,7 +494,7 @@ mod tests {
         (WeightType::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect())
     }
 
-    /// The upper halves of floats.
+    /// Upper halves of floats, as bf16.
     fn halves(values: [f32; 4]) -> (WeightType, Vec<u8>) {
         (WeightType::BF16, values.iter().flat_map(|value| value.to_le_bytes()[2..].to_vec()).collect())
     }

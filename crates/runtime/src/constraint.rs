@@ -1,15 +1,13 @@
-//! Constrained decoding: which tokens may come next for a text to be one of a list, match a regular expression or be an
-//! instance of a JSON schema.
+//! Constrained decoding: the tokens that can come next for a text to be one of a list, match a regular expression, or
+//! be valid under a JSON schema.
 //!
-//! The library llguidance turns a constraint into a grammar over bytes and walks it with a trie of the vocabulary.
-//! Every way of cutting an allowed text into tokens is allowed: a model's own choice of tokens is kept wherever the
-//! text may be so.
+//! llguidance compiles a constraint to a grammar over bytes and walks it with a trie of the vocabulary. Every
+//! tokenisation of a valid text is allowed, so a model's own choice of tokens is kept whenever the text stays valid.
 //!
-//! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between
-//! values, so a model cannot fill its limit with blanks. Objects have their properties in the schema's order. A schema
-//! that bounds nothing (strings without `maxLength`, arrays without `maxItems`, numbers, with a range or without) lets a text go
-//! on until its limit of tokens, where it is cut. A schema is kept exactly, or the part that cannot be kept is refused by
-//! its path.
+//! JSON is written on one line, with at most one space after a comma or colon and no other white space between values,
+//! so a model cannot fill its token limit with blanks. Object properties come in schema order. A schema without bounds
+//! (strings without `maxLength`, arrays without `maxItems`, numbers, with or without a range) allows text up to the
+//! token limit, where it is cut. A schema is enforced exactly, or the unsupported part is reported by its path.
 
 mod exact;
 mod names;
@@ -29,51 +27,51 @@ use serde_json::Value;
 
 use crate::tokenizer::Tokenizer;
 
-/// Compiled constraints that are kept: work lists ask for the same few again and again.
+/// Number of cached constraints; work lists use the same few repeatedly.
 const KEPT: usize = 64;
 
-/// Texts that share what was found out about a constraint's expressions, so that it does not grow for ever.
+/// Number of texts that share the cached state of a constraint, to bound its growth.
 const SHARED: usize = 1000;
 
-/// Work that the next token of one text may take, in steps of the library, some seconds: far beyond what schemas need,
-/// so that no text fails for want of what another has found out.
+/// Work limit for the next token of one text, in steps of the library: a few seconds. Far more than schemas need, so
+/// that no text fails for lack of state cached by another.
 const FUEL: u64 = 100_000_000;
 const STATES: usize = 10_000_000;
 
-/// Makes constraints for one vocabulary.
+/// Compiles constraints for one vocabulary.
 pub(crate) struct ConstraintGrammars {
     factory: ParserFactory,
-    /// Decoding drops a space before the first word.
+    /// Whether decoding drops a space before the first word.
     drops_space: bool,
-    /// The latest last.
+    /// Most recently used last.
     compiled: Mutex<Vec<CompiledConstraint>>,
 }
 
-/// A constraint that is ready to be used.
+/// A compiled constraint.
 struct CompiledConstraint {
     constraint: Constraint,
-    /// As it was made.
+    /// Without cached state.
     fresh: Matcher,
-    /// Texts begin as copies of this one and share its cache.
+    /// Texts start as copies of this one and share its cache.
     shared: Matcher,
     begun: usize,
 }
 
-/// A text in the making that is to satisfy a constraint.
+/// A text being generated under a constraint.
 pub(crate) struct ConstrainedText {
     matcher: Matcher,
-    /// Whether it has a token.
+    /// Whether the text has a token.
     begun: bool,
-    /// Of this place, where it is known.
+    /// For the current position, if known.
     mask: Option<Mask>,
 }
 
-/// The tokens that may come next, a bit for each id of the vocabulary.
+/// The allowed next tokens, one bit per token id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mask(SimpleVob);
 
 impl Mask {
-    /// In words of 32.
+    /// As 32-bit words.
     pub(crate) fn bits(&self) -> &[u32] {
         self.0.as_slice()
     }
@@ -83,7 +81,7 @@ impl Mask {
         (token as usize) < self.0.len() && self.0.is_allowed(token)
     }
 
-    /// The logits of the tokens that may come next, and minus infinity for all others: those beyond the vocabulary too.
+    /// The logits with −∞ for tokens that are not allowed or outside the vocabulary.
     pub(crate) fn masked(&self, logits: &[f32]) -> Vec<f32> {
         let mut masked = vec![f32::NEG_INFINITY; logits.len()];
         for ((bits, masked), logits) in self.bits().iter().zip(masked.chunks_mut(32)).zip(logits.chunks(32)) {
@@ -100,41 +98,42 @@ impl Mask {
     }
 }
 
-/// Why a text cannot be kept within a constraint.
+/// Why a constraint failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum ConstraintError {
-    #[error("there is nothing to choose from")]
+    #[error("the list of choices is empty")]
     NoChoice,
-    #[error("`false` is a schema of no text at all")]
-    #[diagnostic(help("leave the schema out where anything may come"))]
+    #[error("the schema `false` allows no text")]
+    #[diagnostic(help("omit the schema to allow any text"))]
     NoText,
-    #[error("schema {place}: `{found}` is no schema")]
-    #[diagnostic(help("a schema is an object, true or false"))]
+    #[error("schema {place}: `{found}` is not a schema")]
+    #[diagnostic(help("use an object, true or false"))]
     NoSchema { place: String, found: String },
     #[error(
-        "schema {place}: the keyword `{keyword}` cannot be kept{}",
+        "schema {place}: the keyword `{keyword}` is not supported{}",
         probity_lm::did_you_mean(*nearest)
     )]
-    #[diagnostic(help("leave it out, and check it in the answers; {kept} are kept"))]
+    #[diagnostic(help("remove it, and check it in the answers; supported are {kept}"))]
     Keyword { keyword: String, place: String, nearest: Option<&'static str>, kept: String },
     #[error("schema {place}: {why}")]
-    #[diagnostic(help("leave this part out, and check it in the answers"))]
+    #[diagnostic(help("remove this part, and check it in the answers"))]
     Part { place: String, why: String },
     #[error(
-        "schema {place}: `oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)"
+        "schema {place}: `oneOf` is supported only if its alternatives exclude each other (different types, different \
+         constants)"
     )]
     #[diagnostic(help("use `anyOf`"))]
     OneOf { place: String },
-    #[error("schema {place}: the schema refers to itself without end")]
-    #[diagnostic(help("let the reference lead to a schema that says what the text is"))]
+    #[error("schema {place}: the schema refers to itself endlessly")]
+    #[diagnostic(help("let the reference end in a schema that describes the text"))]
     Endless { place: String },
-    #[error("this {what} cannot be kept: {why}")]
+    #[error("this {what} is not supported: {why}")]
     #[diagnostic(help("{hint}"))]
     Refused { what: &'static str, why: String, hint: &'static str },
-    #[error("the model's vocabulary cannot write the beginning of any text that this {what} admits")]
-    #[diagnostic(help("ask another model"))]
+    #[error("the model's vocabulary cannot begin any text that this {what} allows")]
+    #[diagnostic(help("use another model"))]
     NoBeginning { what: &'static str },
-    /// The vocabulary or the library failed.
+    /// An error of the vocabulary or the library.
     #[error("{why}")]
     Library { why: String },
 }
@@ -146,20 +145,20 @@ impl ConstraintError {
 }
 
 impl ConstraintGrammars {
-    /// Reads the vocabulary, which takes some tens of milliseconds.
+    /// Reads the vocabulary, which takes tens of milliseconds.
     pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
         let ends = tokenizer.ends();
         let words: Vec<Vec<u8>> = (0..tokenizer.vocab_size() as u32)
-            // An end token writes nothing: the library knows it by its id alone.
+            // An end token has no text; the library identifies it by id.
             .map(|id| if ends.contains(&id) { Vec::new() } else { tokenizer.token_bytes(id).unwrap_or_default() })
             .collect();
-        // Found out by decoding one word: what becomes of the first space is the decoder's to say.
+        // Determined by decoding one word, because the decoder decides about the first space.
         let first_word = words.iter().position(|word| word.len() > 1 && word[0] == b' ');
         let decoded =
             first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(ConstraintError::library)?;
         let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, INVALID_TOKEN), &words);
         let trie = if ends.is_empty() { trie } else { trie.with_eos_tokens(ends) };
-        // Tokens are not forced: what must come next may be written in several ways, and which is for the model to say.
+        // Tokens are not forced: required text can be tokenised in several ways, and the model chooses.
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).map_err(ConstraintError::library)?;
         let limits = factory.quiet().limits_mut();
@@ -171,11 +170,12 @@ impl ConstraintGrammars {
         })
     }
 
-    /// A new text under a constraint, or why that is none, with a hint. What may come next depends on no other text.
+    /// Starts a text under a constraint. An invalid constraint is an error with a hint. The allowed tokens do not
+    /// depend on other texts.
     pub(crate) fn start(&self, constraint: &Constraint) -> Result<ConstrainedText, ConstraintError> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let at = compiled.iter().position(|known| known.constraint == *constraint);
-        // Taken out and put back behind the others, so that what was not asked for longest goes first.
+        // Moved to the end, so that the least recently used is evicted first.
         let known = at.map(|at| compiled.remove(at));
         let mut known = known.map_or_else(|| self.compile(constraint), Ok)?;
         if known.begun == SHARED {
@@ -203,14 +203,14 @@ impl ConstraintGrammars {
         let matcher = match (self.matcher(grammar), constraint) {
             (Err(why), Constraint::JsonSchema(schema)) => {
                 let is_kept = |part: &Value| {
-                    // What was prepared as a part of the whole is not refused for itself.
+                    // A part that was changed as part of the whole is not rejected on its own.
                     schema::prepared(part).is_ok_and(|part| self.matcher(self.json(&part)).is_ok())
                 };
                 return Err(refused::schema(schema, &why, is_kept));
             }
             (matcher, _) => matcher.map_err(|why| refusal(what, &why))?,
         };
-        // Does the vocabulary have a token to begin with?
+        // Checks that the vocabulary has a token to start with.
         matcher.deep_clone().compute_mask_or_eos().map_err(|_| ConstraintError::NoBeginning { what })?;
         Ok(CompiledConstraint {
             constraint: constraint.clone(),
@@ -220,31 +220,31 @@ impl ConstraintGrammars {
         })
     }
 
-    /// A grammar made ready, or why the library has none, in its own words.
+    /// Compiles a grammar. Returns the library's error message on failure.
     fn matcher(&self, grammar: String) -> Result<Matcher, String> {
         let parser = self.factory.create_parser(TopLevelGrammar::from_lark(grammar));
         let mut matcher = Matcher::new(parser);
         if let Some(error) = matcher.get_error() {
             return Err(error);
         }
-        // What the library only warns of, it would not keep: a text outside of the constraint could come out.
+        // A warning of the library means that the constraint would not be enforced exactly.
         let warning = matcher.grammar_warnings().first().map(ToString::to_string);
         warning.map_or(Ok(matcher), Err)
     }
 
-    /// The grammar of texts that a regular expression matches as a whole.
+    /// The grammar of texts that match a whole regular expression.
     fn text(&self, regex: &str) -> String {
-        // In a group, so that alternatives stay together whatever is put before them.
+        // Grouped, so that alternatives stay together after a prefix.
         let regex = regex_to_lark(&format!("(?:{regex})"), "");
         if self.drops_space {
-            // The first space of what tokens say is not in the text.
+            // The first space of the tokens' text is dropped by decoding.
             format!("start: TEXT\nTEXT: (\" \" /{regex}/) | (/{regex}/ & ~/ (?s:.*)/)\n")
         } else {
             format!("start: TEXT\nTEXT: /{regex}/\n")
         }
     }
 
-    /// The grammar of a schema's instances.
+    /// The grammar of valid instances of a schema.
     fn json(&self, schema: &serde_json::Value) -> String {
         if self.drops_space {
             format!("start: json | \" \" json\njson: %json {schema}\n")
@@ -254,7 +254,7 @@ impl ConstraintGrammars {
     }
 }
 
-/// The path of a part of a schema, as a JSON pointer has it.
+/// The JSON pointer of a part of a schema.
 fn path_of(place: &str, name: &str) -> String {
     format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
@@ -263,8 +263,8 @@ fn in_one_line(error: &str) -> String {
     error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Why the library has no grammar for a constraint, in its own words without its advice. Of an expression that it cannot
-/// parse it shows its own grammar; the reason is on a line of its own.
+/// The error for a constraint that the library rejects: its message without advice. For a syntax error it prints its
+/// own grammar; the reason is on a separate line.
 fn refusal(what: &'static str, error: &str) -> ConstraintError {
     let reason = error.lines().find_map(|line| line.trim().strip_prefix("error: "));
     let why = reason.map_or_else(|| in_one_line(error), str::to_owned);
@@ -273,13 +273,13 @@ fn refusal(what: &'static str, error: &str) -> ConstraintError {
             "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ \
              and $"
         }
-        _ => "give texts that are not empty",
+        _ => "use texts that are not empty",
     };
     ConstraintError::Refused { what, why, hint }
 }
 
 impl ConstrainedText {
-    /// The tokens that may come next: end tokens where the text may end, and they alone where it must.
+    /// The allowed next tokens: includes end tokens if the text may end, and only those if it must.
     pub(crate) fn allowed(&mut self) -> Result<&Mask, ConstraintError> {
         let mask = match self.mask.take() {
             Some(mask) => mask,
@@ -288,36 +288,36 @@ impl ConstrainedText {
         Ok(self.mask.insert(mask))
     }
 
-    /// Whether a token may come next, which takes microseconds where the mask of this place takes up to milliseconds.
+    /// Whether a token is allowed next. Takes microseconds, whereas computing a mask takes up to milliseconds.
     fn allows(&mut self, token: u32) -> Result<bool, ConstraintError> {
-        // The library allots its work when it makes a mask: each text begins with one, so that it does not live on what
-        // others have left.
+        // The library allots its work limit when it computes a mask. Each text starts with one, so that it does not
+        // depend on the work left by others.
         if !self.begun || self.mask.is_some() || self.is_finished() {
             return Ok(self.allowed()?.has(token));
         }
         let environment = self.matcher.tok_env().map_err(ConstraintError::library)?;
         let trie = environment.tok_trie();
-        // It takes a token that says nothing for one that does no harm.
+        // The library accepts tokens without text as harmless.
         if trie.token(token).is_empty() && !trie.eos_tokens().contains(&token) {
             return Ok(false);
         }
         Ok(self.matcher.validate_tokens(&[token]).map_err(ConstraintError::library)? == 1)
     }
 
-    /// The tokens that may come next where this one may not.
+    /// The allowed next tokens if `token` is not one of them.
     pub(crate) fn instead_of(&mut self, token: u32) -> Result<Option<&Mask>, ConstraintError> {
-        // Most often a model keeps to its constraint of itself. So masks are rare, and a text under a schema was
+        // Usually a model satisfies its constraint without a mask, so masks are rare: a text under a schema was
         // measured to cost 1 to 2% more.
         if self.allows(token)? { Ok(None) } else { self.allowed().map(Some) }
     }
 
-    /// Goes on by a token that is allowed.
+    /// Advances by an allowed token.
     pub(crate) fn advance(&mut self, token: u32) -> Result<(), ConstraintError> {
         (self.begun, self.mask) = (true, None);
         self.matcher.consume_token(token).map_err(ConstraintError::library)
     }
 
-    /// Whether the text is complete and nothing but its end can follow.
+    /// Whether the text is complete and can only end.
     pub(crate) fn is_finished(&self) -> bool {
         self.matcher.is_stopped()
     }

@@ -1,13 +1,12 @@
-//! Work on what is not trusted (a model's chat template, its tokenizer), within limits of memory and time.
+//! Runs work on untrusted input (a model's chat template, its tokenizer) within limits of memory and time.
 //!
-//! A library that reads such files allocates what they ask for, and a Rust program that gets no memory is aborted:
-//! there is no error to catch. So the work has a thread of its own, and the allocator ([`CountingAllocator`]) counts
-//! what that thread holds. A thread that asks for more than its limit never gets an answer: it sleeps for ever, and
-//! whoever waits for it is told. The same happens with its next allocation once its time is over. What such a thread
-//! holds stays taken, which is at most the limit; the model that brought it is refused, so there is one of them and not
-//! many.
+//! A library that parses such files allocates whatever they request, and a Rust program without memory aborts instead
+//! of returning an error. So the work runs on its own thread, and the allocator ([`CountingAllocator`]) counts the
+//! bytes held by that thread. A thread that exceeds its limit sleeps forever inside the allocation, and the caller
+//! receives an error. The same happens at its next allocation after its time is over. Its memory, at most the limit,
+//! stays allocated; since the model is then rejected, such threads do not accumulate.
 //!
-//! Memory that C code takes (the regular expressions' engine) is not counted.
+//! Memory allocated by C code (the regular expression engine) is not counted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -20,63 +19,62 @@ use std::time::{Duration, Instant};
 
 use probity_lm::quietly;
 
-/// What work may take.
+/// Limits for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkLimits {
-    /// Bytes that it may hold at a time.
+    /// Maximum bytes held at a time.
     pub(crate) memory: usize,
-    /// How long it may take.
+    /// Maximum duration.
     pub(crate) time: Duration,
-    /// Bytes of its stack; pages that are never used cost nothing.
+    /// Stack size in bytes; untouched pages cost nothing.
     pub(crate) stack: usize,
 }
 
 impl WorkLimits {
-    /// As narrow as a fuzzer needs them, which goes on in a process where work was stopped many times, and would wait
-    /// for each.
+    /// Reduced limits for fuzzing, where a process continues after many stopped threads and would wait for each.
     fn narrowed(self) -> Self {
         Self { memory: self.memory.min(16 << 20), time: self.time.min(Duration::from_secs(3)), ..self }
     }
 }
 
-/// Why work did not come to its end.
+/// Why work did not finish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum NotContained {
-    /// It asked for more than its limit.
+    /// It exceeded its memory limit.
     #[error("it needs more than {} MiB of memory", .0 >> 20)]
     Memory(usize),
-    /// It was not done in time.
-    #[error("it is not done after {} s", .0.as_secs())]
+    /// It exceeded its time limit.
+    #[error("it is not finished after {} s", .0.as_secs())]
     Time(Duration),
     /// It panicked.
     #[error("the library that reads it failed")]
     Panicked,
-    /// The system gives no thread with such a stack.
-    #[error("no stack of {} MiB could be had for it: {why}", .stack >> 20)]
+    /// The system could not create a thread with this stack.
+    #[error("cannot allocate a stack of {} MiB: {why}", .stack >> 20)]
     NoThread {
-        /// Bytes.
+        /// Stack size in bytes.
         stack: usize,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
 }
 
-/// How often the waiting side looks whether the limit was reached.
+/// Interval at which the waiting side checks the limits.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What `work` returns, which may take no more than `limits` allow.
+/// Runs `work` within `limits` and returns its result.
 pub(crate) fn within<T: Send + 'static>(
     limits: WorkLimits,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NotContained> {
     let limits = if cfg!(fuzzing) { limits.narrowed() } else { limits };
     let meter = Arc::new(Meter { limit: limits.memory, stopped: AtomicBool::new(false) });
-    // Room for the one answer: handing it over never waits for anyone.
+    // Capacity for the only answer, so that sending never blocks.
     let (sender, receiver) = sync_channel(1);
     let inside = Arc::clone(&meter);
     let contained = move || {
         let done = quietly(|| inside.measure(work));
-        // Nobody waits any more where the time was over.
+        // After a timeout, no receiver is left.
         let _ = sender.send(done);
     };
     let thread = thread::Builder::new()
@@ -88,7 +86,7 @@ pub(crate) fn within<T: Send + 'static>(
     let ended = loop {
         match receiver.recv_timeout(LOOK) {
             Ok(done) => break done.ok_or(NotContained::Panicked),
-            // It went without an answer, past `quietly` too.
+            // It ended without an answer, bypassing `quietly`.
             Err(RecvTimeoutError::Disconnected) => break Err(NotContained::Panicked),
             Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => {
                 std::mem::forget(thread);
@@ -102,29 +100,29 @@ pub(crate) fn within<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
-    // Never let go by itself: glibc's `pthread_detach` looks at a thread once more that may have gone meanwhile, and a
-    // stack as large as these is unmapped at once (glibc bug 19951). One that was stopped is kept for ever, as it sleeps.
+    // Joined, never detached: glibc's `pthread_detach` can access a thread that has already ended, and a stack this
+    // large is unmapped immediately (glibc bug 19951). A stopped thread is kept forever, as it sleeps.
     let _ = thread.join();
     ended
 }
 
 thread_local! {
-    /// What this thread may hold; null where that is anything.
+    /// Limit of this thread; null without a limit.
     static METER: Cell<*const Meter> = const { Cell::new(ptr::null()) };
-    /// What it holds; less than nothing where it let go what others had given it.
+    /// Bytes held by this thread; negative if it freed memory from other threads.
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The limit of a thread.
+/// Memory limit of a thread.
 struct Meter {
     limit: usize,
-    /// It was reached, or the time is over: the thread gets no more memory.
+    /// Set when a limit is exceeded: the thread gets no more memory.
     stopped: AtomicBool,
 }
 
 impl Meter {
     fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
-        /// Also where the work panics: the meter is gone afterwards.
+        /// Resets the meter, also on panic; the meter is dropped afterwards.
         struct Unmeasured;
         impl Drop for Unmeasured {
             fn drop(&mut self) {
@@ -138,9 +136,8 @@ impl Meter {
     }
 }
 
-/// The system's allocator, which counts what work on untrusted files holds. A program that loads models of others
-/// declares it as its global one; without it there is no limit of memory on what a model's chat template or tokenizer
-/// takes.
+/// The system allocator, counting the memory of work on untrusted files. A program that loads third-party models should
+/// declare it as its global allocator; otherwise the memory of a model's chat template and tokenizer is not limited.
 ///
 /// ```
 /// #[global_allocator]
@@ -153,17 +150,17 @@ pub struct CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Notes that this thread is to hold so many bytes more. Does not return where its limit does not allow that.
+/// Counts bytes that this thread is about to allocate. Does not return if the limit does not allow them.
 fn charge(bytes: usize) {
-    // A thread that is ending has no variables any more, and no limit.
+    // A thread that is ending has no thread-local variables and no limit.
     let Ok(meter) = METER.try_with(Cell::get) else { return };
     // SAFETY: `Meter::measure` has it borrowed for as long as the pointer is set.
     let Some(meter) = (unsafe { meter.as_ref() }) else { return };
     let held = HELD.get().saturating_add(bytes as isize);
     HELD.set(held);
     if held > meter.limit as isize || meter.stopped.load(Ordering::Relaxed) {
-        // An allocator must not unwind, and without memory the caller would abort the process: so it never returns.
-        // Whatever allocates from here on must not come back here.
+        // An allocator must not unwind, and without memory the caller would abort the process, so this never returns.
+        // Allocations from here on must not enter this function again.
         METER.set(ptr::null());
         meter.stopped.store(true, Ordering::Release);
         loop {

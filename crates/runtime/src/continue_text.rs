@@ -1,5 +1,5 @@
-//! Generation requests: to token prompts, a window at a time, and from what was generated to results with their
-//! verdicts.
+//! Generation requests: converted to token prompts one window at a time, and results with verdicts from the generated
+//! texts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
 use crate::window::Windowed;
 
-/// A request that is to be continued.
+/// A request to continue, in tokens.
 pub(crate) struct TokenisedText {
-    /// Its place in the work list.
+    /// Position in the work list.
     pub(crate) index: usize,
     pub(crate) request: GenerateRequest,
     pub(crate) prompt: TokenPrompt,
@@ -45,15 +45,14 @@ impl Windowed for TokenisedText {
 }
 
 impl RequestEncoder {
-    /// The request in tokens, or its result where there is nothing to generate.
+    /// Tokenises the request, or returns its result if there is nothing to generate.
     pub(crate) fn begin(
         &self,
         index: usize,
         request: GenerateRequest,
     ) -> Result<Result<TokenisedText, GenerateResult>, LmError> {
         let wrong = |why| request_error(&request.id, why);
-        // Before anything runs: a constraint that cannot be kept is an error of the request, not of one text among
-        // many.
+        // Checked before anything runs: an invalid constraint is an error of the request, not of one text among many.
         if let Some(constraint) = &request.constraint {
             self.constrain(constraint).map_err(|why| request_error(&request.id, why))?;
         }
@@ -80,9 +79,9 @@ impl RequestEncoder {
         }
         let before = tokens.len() - source;
         let context = self.description.context_length.unwrap_or(usize::MAX);
-        // The decoder's own context: an encoder's source does not take from it.
+        // The decoder's own context; an encoder's input does not count.
         let max_tokens = request.max_tokens.min(context.saturating_sub(before));
-        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the
+        // A text may be cut at the end of the context, but not at the end of memory: its length must not depend on the
         // machine.
         if let Some(outcome) = self.too_long(source, before + max_tokens.max(1)) {
             return nothing(outcome, tokens.len());
@@ -94,13 +93,13 @@ impl RequestEncoder {
 }
 
 impl Model {
-    /// Whether the model can be asked to continue that; [`generate`](probity_lm::LanguageModel::generate) would fail with the same
-    /// error.
+    /// Checks whether the request is valid for this model; [`generate`](probity_lm::LanguageModel::generate) would
+    /// return the same error.
     pub fn check_text(&self, request: &GenerateRequest) -> Result<(), LmError> {
         self.requests.begin(0, request.clone()).map(drop)
     }
 
-    /// Continues the requests of a window's part on one device, and asks for their verdicts.
+    /// Continues the requests of a window's part on one device, and scores their verdicts.
     pub(crate) fn generate_part(
         &self,
         replica: &Replica,
@@ -123,7 +122,7 @@ impl Model {
         self.continue_prompts(replica, &prompts, &mut done)
     }
 
-    /// Continues texts that come one by one, on the first device.
+    /// Continues texts that arrive one by one, on the first device.
     pub(crate) fn continue_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
         let mut visitor = LiveVisitor { model: self, texts, taken: 0, begun: 0, open: BTreeMap::new() };
         self.continue_prompts(self.first(), &[], &mut visitor)
@@ -147,7 +146,7 @@ impl Model {
         self.encoder().tokenizer().decode(ids).map_err(no_text)
     }
 
-    /// What a text came to, with what is asked behind it.
+    /// The result of a text, with the queries after it.
     fn text_result(
         &self,
         request: &GenerateRequest,
@@ -158,7 +157,7 @@ impl Model {
         let outcome = match (generated.finish, &generated.strayed) {
             (Some(_), _) => Outcome::Scored,
             (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
-            (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+            (None, None) => Outcome::NotFinite { why: "the model computed logits that are not finite".into() },
         };
         let verdict = verdict_request(request, prompt, &generated, &|ids| self.text_of(ids));
         let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
@@ -167,7 +166,7 @@ impl Model {
         let asked = asked.map(|alternatives| tokens_request(request, prompt, ids, alternatives));
         let tokens = match asked.map(|question| self.ask_behind(question, behind)).transpose()? {
             Some(result) => result.tokens().cloned().map(Box::new),
-            // No token, and nothing to say of it.
+            // No tokens, so no scores.
             None => None,
         };
         let GeneratedText { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
@@ -176,7 +175,7 @@ impl Model {
     }
 }
 
-/// The question how probable a text's own tokens are.
+/// The query for the probabilities of a text's own tokens.
 fn tokens_request(request: &GenerateRequest, prompt: &TokenPrompt, ids: Vec<u32>, alternatives: usize) -> ScoreRequest {
     let (source, before) = prompt.tokens.split_at(prompt.source);
     let before = if source.is_empty() {
@@ -188,14 +187,14 @@ fn tokens_request(request: &GenerateRequest, prompt: &TokenPrompt, ids: Vec<u32>
     ScoreRequest { id: request.id.clone(), prompt: before, ask: Ask::Tokens(asked) }
 }
 
-/// Brings the texts of a list that grows, and tells of them.
+/// Provides the texts of a growing list and reports their progress.
 struct LiveVisitor<'a> {
     model: &'a Model,
     texts: &'a mut dyn LiveTexts,
-    /// Requests so far, and those of them with something to generate.
+    /// Number of requests taken, and of those with something to generate.
     taken: usize,
     begun: usize,
-    /// Place among the requests of each that is open, by its number for the engine.
+    /// Position in the list of each open request, by its number in the engine.
     open: BTreeMap<usize, (usize, GenerateRequest, Arc<TokenPrompt>)>,
 }
 
@@ -240,29 +239,29 @@ impl TextVisitor<SinkError> for LiveVisitor<'_> {
     }
 }
 
-/// What is wrong with a request for a text, whatever the model.
+/// An error in a generation request that does not depend on the model.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum WrongRequest {
     #[error("max_tokens is 0")]
-    #[diagnostic(help("ask for at least one token"))]
+    #[diagnostic(help("set max_tokens to at least 1"))]
     NoTokens,
     #[error("a stop sequence is empty")]
     EmptyStop,
     #[error("the temperature must be above 0")]
-    #[diagnostic(help("greedy decoding is what temperature 0 means elsewhere"))]
+    #[diagnostic(help("use greedy decoding for a temperature of 0"))]
     Temperature,
     #[error("top_k is 0, which leaves no token")]
-    #[diagnostic(help("leave it out for all tokens"))]
+    #[diagnostic(help("omit it for all tokens"))]
     TopK,
     #[error("top_p must be above 0 and at most 1")]
-    #[diagnostic(help("leave it out for all tokens"))]
+    #[diagnostic(help("omit it for all tokens"))]
     TopP,
     #[error("min_p must be from 0 to 1")]
-    #[diagnostic(help("leave it out for all tokens"))]
+    #[diagnostic(help("omit it for all tokens"))]
     MinP,
 }
 
-/// Whether a text can be drawn so.
+/// Checks the sampling options.
 fn check_sampling(
     temperature: f64,
     SamplingLimits { top_k, top_p, min_p }: SamplingLimits,

@@ -1,4 +1,4 @@
-//! A language model that answers nothing: it checks requests, or counts what they would cost.
+//! A language model for dry runs: it checks requests or counts their cost, without computing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,11 +15,11 @@ use crate::score::queries_of;
 use crate::tokenizer::TokenizerError;
 use crate::{Checkpoint, LoadError, LoadOptions, Model, PlannedCost};
 
-/// A language model that answers nothing.
+/// A language model for dry runs.
 ///
-/// Made from a [checkpoint](Self::check), it checks the first request of each work list as the model itself would, and
-/// ends the list by [`LmError::Sink`]. Made from a [loaded model](Self::count), it plans the schedule that the model would
-/// run, counts its cost, and returns [`Outcome::Empty`] for each request.
+/// Created from a [checkpoint](Self::check), it checks the first request of each work list as the model would, and ends
+/// the list with [`LmError::Sink`]. Created from a [loaded model](Self::count), it plans the model's schedule, counts
+/// its cost, and returns [`Outcome::Empty`] for each request.
 pub struct DryModel<'a> {
     work: DryWork<'a>,
     cost: Mutex<PlannedCost>,
@@ -27,17 +27,17 @@ pub struct DryModel<'a> {
 
 enum DryWork<'a> {
     Check(Box<RequestEncoder>),
-    /// The schedule depends on the memory that is left after loading.
+    /// Needs a loaded model, because the schedule depends on the memory left after loading.
     Count(&'a Model),
 }
 
 impl DryModel<'static> {
-    /// A model that checks requests, without weights. The fingerprint in its description says that the files were not
+    /// A model that checks requests without weights. The fingerprint in its description states that the files were not
     /// hashed.
     pub fn check(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         checkpoint.check_answers(options)?;
-        // Other models may leave memory before this one is loaded.
+        // Other models may free memory before this one is loaded.
         ModelMemory::new(checkpoint, options).check(checkpoint, options, MemoryLimit::Total)?;
         let description = checkpoint.describe(options, "not hashed");
         let requests = RequestEncoder::new(checkpoint.encoder.clone(), description);
@@ -118,7 +118,7 @@ impl<'a> DryModel<'a> {
         model.in_windows(requests, &mut answer, &hold, &mut |window, answer| {
             let mut all = Usage::default();
             for (replica, part) in model.parts(window) {
-                // Each token of the labels after a text is computed once more at most.
+                // Each token of the labels after a text is computed at most once more.
                 let label_tokens =
                     part.iter().map(|begun| verdict_tokens(model, &begun.request)).sum::<Result<u64, _>>();
                 let label_tokens = label_tokens.map_err(|error| LmError::Model(Box::new(error)))?;
@@ -148,11 +148,11 @@ impl<'a> DryModel<'a> {
     }
 }
 
-/// Tokens of the labels whose probabilities are read after a generated text.
+/// Number of tokens of the labels scored after a generated text.
 fn verdict_tokens(model: &Model, request: &GenerateRequest) -> Result<u64, TokenizerError> {
     let Some((marker, labels)) = &request.verdict else { return Ok(0) };
     let variants = labels.labels().iter().flat_map(|label| &label.variants);
-    // With the marker: its end and a label may be one token.
+    // With the marker, because its end and a label may form one token.
     let text = |variant: &String| model.encoder().tokenizer().encode_text(&format!("{marker}{variant}"));
     variants.map(|variant| Ok(text(variant)?.len() as u64)).sum()
 }

@@ -1,4 +1,4 @@
-//! Prompts and labels to tokens: the place where the boundary between what is given and what is asked is drawn.
+//! Encodes prompts and labels as tokens, and determines the boundary between prompt and answer.
 
 use std::sync::OnceLock;
 
@@ -7,36 +7,35 @@ use probity_lm::{LabelError, LabelSet, Message, Prompt, Role, Termination, resol
 use crate::chat::{ChatError, ChatTemplate, behind_thought, first_altered};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
-/// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and
-/// a decoder.
+/// A tokenizer with the prompt format of the model: a chat template, if any, or the inputs of encoder and decoder.
 pub struct PromptEncoder {
     tokenizer: Tokenizer,
     chat: Result<ChatTemplate, ChatError>,
     end_of_turn: Option<u32>,
-    /// What a decoder's answer begins with where an encoder reads the prompt.
+    /// Start of a decoder's answer in an encoder-decoder.
     answer_start: Option<Vec<u32>>,
-    /// What the model's head tells apart, in the place of tokens.
+    /// Classes of the model's class head.
     classes: Vec<String>,
-    /// Whether it reads prompts as a whole, in the tokenizer's frame.
+    /// Whether it reads prompts as a whole, with the tokenizer's special tokens.
     reads_whole: bool,
-    /// What a class head does not read at a text's end.
+    /// Padding token, which a class head ignores at the end of a text.
     padding: Option<u32>,
-    /// What a class head reads the last of, where it does.
+    /// Token whose last occurrence a class head reads, if any.
     class_end: Option<u32>,
-    /// The longest token, in characters that are no spaces.
+    /// Length of the longest token in characters, without spaces.
     longest: OnceLock<usize>,
 }
 
-/// What is said in the turns that a template is tried with.
+/// Message content for probing a template.
 const ANSWER: &str = "answer";
 
-/// Texts of fewer bytes are cut into tokens without another look.
+/// Texts below this many bytes are tokenised without estimating first.
 const LONG_TEXT: usize = 1 << 18;
 
 /// Why a prompt could not be encoded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum EncodeError {
-    /// The chat could not be laid out.
+    /// The chat could not be rendered.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Chat(#[from] ChatError),
@@ -44,60 +43,57 @@ pub enum EncodeError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The labels cannot be told apart, or one has no tokens.
+    /// The labels are ambiguous, or one has no tokens.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Labels(#[from] LabelError),
-    /// Terminated labels were asked for, and the model has no token that ends an answer.
+    /// Terminated labels were requested, but the model has no end-of-answer token.
     #[error("the model has no end-of-turn token to end a label with")]
-    #[diagnostic(help("choose labels none of which begins another, which need no end"))]
+    #[diagnostic(help("choose labels of which none is a prefix of another, and omit the termination"))]
     NoEnd,
-    /// Tokens for an encoder and a decoder, and the model has no encoder.
+    /// Tokens for an encoder-decoder, but the model has no encoder.
     #[error("the model has no encoder that reads `source`")]
-    #[diagnostic(help("give all tokens as one prompt"))]
+    #[diagnostic(help("pass all tokens as one prompt"))]
     NoSource,
-    /// An encoder-decoder's answer that begins with nothing.
-    #[error("an answer begins with at least one token")]
-    #[diagnostic(help("begin it with the model's start token"))]
+    /// The answer of an encoder-decoder has no start token.
+    #[error("the answer needs at least one token")]
+    #[diagnostic(help("start it with the model's start token"))]
     NoStart,
-    /// A class head was asked for, and the model has none.
-    #[error("the model has no head that tells classes apart")]
+    /// A class head was requested, but the model has none.
+    #[error("the model has no class head")]
     #[diagnostic(help(
-        "a reward model or a classifier is needed, whose config.json names an architecture …ForSequenceClassification; \
-         `probity model inspect` shows what a model is"
+        "use a reward model or a classifier, whose config.json names an architecture …ForSequenceClassification; see \
+         `probity model inspect`"
     ))]
     NoClasses,
-    /// A text without what the class head reads.
-    #[error("the text has no token {id} (`{token}`), at which the model's class head reads it")]
+    /// The text lacks the token that the class head reads.
+    #[error("the text does not contain token {id} (`{token}`), which the model's class head reads")]
     #[diagnostic(help(
-        "tokenizer.json should end texts with eos_token_id of config.json: download both again; a prompt of token ids \
-         ends with it"
+        "download tokenizer.json and config.json again: texts must end with eos_token_id; end a prompt of token ids \
+         with it"
     ))]
     NoClassEnd {
-        /// How the token is written.
+        /// Text of the token.
         token: String,
         /// Its id.
         id: u32,
     },
-    /// Two texts for a model that reads them as a pair, and nothing that parts them.
-    #[error("the model's tokenizer has no token that stands between the two texts of a pair")]
-    #[diagnostic(help("its tokenizer.json has no post_processor for pairs: download it again"))]
+    /// The model reads two texts as a pair, but has no separator.
+    #[error("the model's tokenizer has no separator for a pair of texts")]
+    #[diagnostic(help("download its tokenizer.json again; it lacks a post_processor for pairs"))]
     NoPair,
-    /// Tokens were asked for, and the model has a class head in their place.
-    #[error("the model tells classes apart ({}), and says nothing of tokens", names.join(", "))]
-    #[diagnostic(help(
-        "the method reward asks such models, and so does \"classes\": true in `logprobs` and `serve`; others need a \
-         language model"
-    ))]
+    /// Tokens were requested, but the model has a class head.
+    #[error("the model is a classifier ({}) and has no token probabilities", names.join(", "))]
+    #[diagnostic(help("use the method reward, \"classes\": true in `logprobs` and `serve`, or a language model"))]
     ClassesAlone {
         /// The classes.
         names: Vec<String>,
     },
-    /// Nothing of the prompt is left for what is asked to be conditioned on.
-    #[error("what is asked merges with the whole prompt, which leaves nothing to condition on")]
-    #[diagnostic(help("put some text before it"))]
+    /// No token of the prompt is left to condition on.
+    #[error("the continuation merges with the whole prompt, so there is no context left")]
+    #[diagnostic(help("add some text before it"))]
     NoCondition,
-    /// A token id that the vocabulary does not have.
+    /// A token id outside the vocabulary.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
     UnknownToken {
         /// The id.
@@ -107,14 +103,14 @@ pub enum EncodeError {
     },
 }
 
-/// A prompt and the labels that may follow it.
+/// A prompt and its possible labels in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedLabels {
-    /// What all labels are conditioned on.
+    /// Tokens that all labels are conditioned on.
     pub prefix: Vec<u32>,
-    /// How many of these an encoder reads; 0 in a model without one.
+    /// Number of these that an encoder reads; 0 without an encoder.
     pub source: usize,
-    /// Whether that is the whole prompt: no label merges with its end.
+    /// Whether that is the whole prompt, so no label merges with its end.
     pub is_whole: bool,
     /// Per label its distinct variants, each at least one token.
     pub labels: Vec<Vec<Vec<u32>>>,
@@ -123,39 +119,39 @@ pub struct EncodedLabels {
 /// A prompt and the text that follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedContinuation {
-    /// What the continuation is conditioned on.
+    /// Tokens that the continuation is conditioned on.
     pub prefix: Vec<u32>,
-    /// How many of these an encoder reads; 0 in a model without one.
+    /// Number of these that an encoder reads; 0 without an encoder.
     pub source: usize,
-    /// The tokens that are asked about; empty for an empty text.
+    /// The tokens to score; empty for an empty text.
     pub continuation: Vec<u32>,
 }
 
-/// A prompt whose end is still text, so that what follows can be encoded together with it.
+/// A prompt whose end is still text, so that a suffix can be encoded together with it.
 struct Open {
-    /// What stands before that text.
+    /// Tokens before that text.
     before: Vec<u32>,
-    /// How many of these an encoder reads.
+    /// Number of these that an encoder reads.
     source: usize,
-    /// Absent where the prompt was given in tokens: what follows then merges with nothing.
+    /// Absent for a prompt of token ids, which does not merge with a suffix.
     text: Option<Marked>,
-    /// Its trailing spaces, which belong to what follows.
+    /// Trailing spaces, which belong to the suffix.
     spaces: String,
 }
 
-/// A prompt in tokens and the suffixes that may follow it.
+/// A prompt and its possible suffixes in tokens.
 struct PartedPrompt {
     prefix: Vec<u32>,
-    /// How many tokens of the prefix an encoder reads.
+    /// Number of the prefix's tokens that an encoder reads.
     source: usize,
-    /// Whether the prefix is the whole prompt: no suffix merges with its end.
+    /// Whether the prefix is the whole prompt, so no suffix merges with its end.
     is_whole: bool,
     suffixes: Vec<Vec<u32>>,
 }
 
 impl PromptEncoder {
-    /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain
-    /// prompts can still be encoded, and chats fail with the reason.
+    /// Creates an encoder with the chat template from the tokenizer's files. If the template is invalid Jinja, plain
+    /// prompts still work and chats return the error.
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
         let chat = template.and_then(|source| ChatTemplate::new(&source.text, tokenizer.named_tokens(), &source.path));
@@ -174,38 +170,37 @@ impl PromptEncoder {
         encoder
     }
 
-    /// The same for an encoder-decoder: the encoder reads the prompt in the tokenizer's frame, and the decoder's answer
-    /// begins with these tokens. It has no turns, so chats need no template.
+    /// Sets the start of the answer for an encoder-decoder. The encoder reads the prompt with the tokenizer's special
+    /// tokens. Chats need no template, as there are no turns.
     #[must_use]
     pub fn with_answer_start(self, tokens: Vec<u32>) -> Self {
         Self { answer_start: Some(tokens), chat: Err(ChatError::Missing), end_of_turn: None, ..self }
     }
 
-    /// The same for a model whose head tells these classes apart; `reads_whole` where an encoder has that head, which
-    /// reads prompts in the tokenizer's frame. A decoder's head reads the last token that is not `padding`, so what stands
-    /// behind that is left out.
+    /// Sets the classes of a class head. `reads_whole` is set for an encoder, which reads prompts with the tokenizer's
+    /// special tokens. A decoder's head reads the last token that is not `padding`; padding after it is dropped.
     #[must_use]
     pub fn with_classes(self, classes: Vec<String>, reads_whole: bool, padding: Option<u32>) -> Self {
         Self { classes, reads_whole, padding, ..self }
     }
 
-    /// The same where a decoder has the class head, which reads a text's last `end`; the encoder reads it as a whole.
+    /// For a class head on a decoder that reads the last `end` token; the encoder reads the text as a whole.
     #[must_use]
     pub fn with_class_end(self, end: u32) -> Self {
         Self { class_end: Some(end), ..self }
     }
 
-    /// What the model's head tells apart, in the place of tokens; empty for a language model.
+    /// Classes of the class head; empty for a language model.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Whether the model reads prompts as a whole: none begins with another.
+    /// Whether the model reads prompts as a whole, so that prompts share no prefix.
     pub fn reads_whole(&self) -> bool {
         self.reads_whole
     }
 
-    /// Whether an encoder reads the prompt, and the answer is a decoder's.
+    /// Whether the model is an encoder-decoder.
     pub fn has_source(&self) -> bool {
         self.answer_start.is_some()
     }
@@ -220,18 +215,18 @@ impl PromptEncoder {
         &self.tokenizer
     }
 
-    /// The chat template, where the model has one that can be read.
+    /// The chat template, if the model has a valid one.
     pub fn chat(&self) -> Option<&ChatTemplate> {
         self.chat.as_ref().ok()
     }
 
-    /// What is wrong with the chat template that the model brings; `None` where it can be read or there is none.
+    /// Why the model's chat template is invalid. `None` if it is valid or missing.
     pub fn chat_error(&self) -> Option<&ChatError> {
         self.chat.as_ref().err().filter(|error| **error != ChatError::Missing)
     }
 
-    /// The token that ends an answer to a prompt of this kind: in a chat what the template puts after an assistant's
-    /// message, else the end of the sequence. `None` where the tokenizer has neither.
+    /// The token that ends an answer to this kind of prompt: in a chat, the one that the template puts after an
+    /// assistant's message, otherwise end of sequence. `None` if the tokenizer has neither.
     pub fn end_of_answer(&self, prompt: &Prompt) -> Option<u32> {
         match prompt {
             Prompt::Chat { .. } => self.end_of_turn.or(self.tokenizer.eos()),
@@ -239,9 +234,9 @@ impl PromptEncoder {
         }
     }
 
-    /// So many tokens at least a prompt and the text behind it have, told without cutting them, which takes hundreds of
-    /// times their memory; 0 of what is not long. Spaces do not count, since tokenizers join them, and of the others two
-    /// may have been one before they were normalised.
+    /// A lower bound on the number of tokens of a long prompt and the text after it, without tokenising, which needs
+    /// hundreds of times their memory. 0 for short texts. Spaces are not counted, because tokenizers join them. Other
+    /// characters count half, because normalisation may have split one into two.
     pub(crate) fn least_tokens(&self, prompt: &Prompt, text: &str) -> usize {
         let texts: Vec<&str> = match prompt {
             Prompt::Text(prompt) => vec![prompt, text],
@@ -261,14 +256,13 @@ impl PromptEncoder {
         texts.into_iter().map(solid).sum::<usize>() / (2 * longest)
     }
 
-    /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the
-    /// prompt.
+    /// The tokens of a prompt to continue. Trailing spaces of the text or answer prefix stay with the prompt.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         Ok(self.encode_continuation(prompt, "")?.prefix)
     }
 
-    /// The tokens of a prompt to which nothing is to be added: a chat's last message is an answer, and no other is begun. An
-    /// encoder reads the last message as the second text of a pair, and the others as the first.
+    /// The tokens of a complete prompt: a chat's last message is an answer, and no new one is begun. An encoder reads
+    /// the last message as the second text of a pair and the others as the first.
     pub fn encode_whole_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         if self.classes.is_empty() {
             return Err(EncodeError::NoClasses);
@@ -307,15 +301,15 @@ impl PromptEncoder {
         }
     }
 
-    /// A text in the tokenizer's frame; nothing where it has no token of its own.
+    /// A text with the tokenizer's special tokens; empty if the text has no tokens of its own.
     fn in_frame(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
         let ids = self.tokenizer.encode_whole(text)?;
         let frame: usize = self.tokenizer.frame().iter().map(Vec::len).sum();
         Ok(if ids.len() > frame { ids } else { Vec::new() })
     }
 
-    /// A chat laid out, with literals of special tokens in its messages marked by a character that neither they nor
-    /// `others` have.
+    /// Renders a chat. Special-token literals in its messages are marked by a character that occurs neither in them nor
+    /// in `others`.
     fn marked_chat(
         &self,
         template: &ChatTemplate,
@@ -324,7 +318,7 @@ impl PromptEncoder {
         begin_answer: bool,
     ) -> Result<Marked, EncodeError> {
         let texts = messages.iter().map(|m| m.content.as_str()).chain([template.source()]);
-        // A character that none of all these has: it is taken out of the whole text later, wherever it stands.
+        // A character that occurs in none of the texts, because all occurrences are removed later.
         let sentinel = Tokenizer::sentinel(&texts.chain(others.iter().copied()))?;
         let protect = |message: &Message| self.tokenizer.protect(&message.content, sentinel);
         let contents = messages.iter().map(protect).collect::<Result<Vec<_>, _>>()?;
@@ -332,12 +326,12 @@ impl PromptEncoder {
         let text = template.render_contents(pairs, begin_answer)?;
         let kept = |(at, content): (usize, _)| {
             let role = messages[at].role;
-            // Templates of models that think leave the thoughts of earlier answers out.
+            // Templates of reasoning models drop the reasoning of earlier answers.
             let is_earlier_answer = role == Role::Assistant && at + 1 < messages.len();
             (role, if is_earlier_answer { behind_thought(content, &text) } else { content })
         };
         let shown: Vec<(Role, &str)> = contents.iter().map(AsRef::as_ref).enumerate().map(kept).collect();
-        // The model would be shown another text than the one given, and what is changed may have become a special token.
+        // The model would see a changed message, and the change may have created a special token.
         match first_altered(&shown, &text) {
             Some(at) => Err(ChatError::Altered(messages[at].role.as_str().to_owned()).into()),
             None => Ok(Marked { text, sentinel: Some(sentinel) }),
@@ -346,11 +340,11 @@ impl PromptEncoder {
 
     /// The prompt's tokens and those of each label's variants after it.
     ///
-    /// Prompt and variant are encoded as one string (a prompt's trailing spaces count as the variant's). The prefix is
-    /// what the prompt alone and all these strings begin with in tokens, so that all labels are conditioned on the same
-    /// tokens; the rest, which after a merge across the boundary includes the end of the prompt, is charged to the
-    /// variant. A prompt given in tokens has no text to merge with: variants follow it as they are, without the space
-    /// that sentencepiece puts before a text.
+    /// Prompt and variant are encoded as one string; trailing spaces of the prompt count as the variant's. The prefix
+    /// is the longest common token prefix of the prompt alone and all these strings, so that all labels are conditioned
+    /// on the same tokens. The rest counts as the variant, including the end of the prompt after a merge across the
+    /// boundary. A prompt of token ids has no text to merge with: variants follow it unchanged, without the space that
+    /// sentencepiece puts before a text.
     pub fn encode_labels(&self, prompt: &Prompt, set: &LabelSet) -> Result<EncodedLabels, EncodeError> {
         let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
         let PartedPrompt { prefix, source, is_whole, suffixes } = self.encode_after(prompt, &variants)?;
@@ -365,7 +359,7 @@ impl PromptEncoder {
         Ok(EncodedLabels { prefix, source, is_whole, labels })
     }
 
-    /// The prompt's tokens and those of `text` after it, by the rule of [`encode_labels`](Self::encode_labels).
+    /// The prompt's tokens and those of `text` after it, split as in [`encode_labels`](Self::encode_labels).
     pub fn encode_continuation(&self, prompt: &Prompt, text: &str) -> Result<EncodedContinuation, EncodeError> {
         if text.is_empty() {
             let Open { before: mut prefix, source, text, spaces } = self.open(prompt, &[])?;
@@ -379,8 +373,8 @@ impl PromptEncoder {
         Ok(EncodedContinuation { prefix, source, continuation: suffixes.pop().unwrap_or_default() })
     }
 
-    /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each
-    /// follows it.
+    /// The common prefix of the prompt and of prompt + each suffix, the part of it that an encoder reads, and the rest
+    /// of each.
     fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<PartedPrompt, EncodeError> {
         let Open { before: mut prefix, source, text, spaces } = self.open(prompt, suffixes)?;
         let Some(text) = text else {
@@ -389,7 +383,7 @@ impl PromptEncoder {
             return Ok(PartedPrompt { prefix, source, is_whole: true, suffixes: sequences });
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
-        // As one string each: a label tokenized by itself may be a token that the model would never write here.
+        // Encoded as one string: a label tokenised alone may be a token that the model would never write here.
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
         // Over all variants and the prompt alone, so that all labels are conditioned on the same tokens.
         let common =
@@ -400,12 +394,12 @@ impl PromptEncoder {
         Ok(PartedPrompt { prefix, source, is_whole: common == encoded.own.len(), suffixes: sequences })
     }
 
-    /// What plain text begins with; a chat's template writes the token itself.
+    /// Start tokens of plain text; a chat's template writes them itself.
     fn text_start(&self) -> Vec<u32> {
         self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos()).into_iter().collect()
     }
 
-    /// The prompt up to where its last text begins; `suffixes` are what may follow that.
+    /// The prompt up to its last text; `suffixes` can follow that text.
     fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Open, EncodeError> {
         if !self.classes.is_empty() {
             return Err(EncodeError::ClassesAlone { names: self.classes.clone() });
@@ -431,7 +425,7 @@ impl PromptEncoder {
                 let others: Vec<&str> =
                     [answer_prefix.as_str()].into_iter().chain(suffixes.iter().map(String::as_str)).collect();
                 let mut text = self.marked_chat(template, messages, &others, true)?;
-                // From the user, not from data: it may hold tokens that steer (`<|channel|>final<|message|>`).
+                // From the user, not from data: it may contain special tokens (`<|channel|>final<|message|>`).
                 text.text.push_str(prefix);
                 let text = Some(text);
                 Ok(Open { before: Vec::new(), source: 0, text, spaces: spaces.to_owned() })
@@ -439,7 +433,7 @@ impl PromptEncoder {
         }
     }
 
-    /// The same for an encoder-decoder, whose last text is what the answer begins with.
+    /// For an encoder-decoder, whose last text is the start of the answer.
     fn open_answer(&self, prompt: &Prompt, start: &[u32], suffixes: &[String]) -> Result<Open, EncodeError> {
         let after = |source: Vec<u32>, answer: &[u32]| (source.len(), [&source, answer].concat());
         let ((source, before), text) = match prompt {
@@ -453,7 +447,7 @@ impl PromptEncoder {
             }
         };
         let (body, spaces) = split_trailing_spaces(text.unwrap_or_default());
-        // The answer's prefix is the user's, and what follows it may be data.
+        // The answer prefix comes from the user; the text after it may be data.
         let sentinel = if body.is_empty() {
             None
         } else {
@@ -463,7 +457,7 @@ impl PromptEncoder {
         Ok(Open { before, source, text, spaces: spaces.to_owned() })
     }
 
-    /// Token ids, refused where the vocabulary does not have one.
+    /// Token ids, checked to be in the vocabulary.
     pub(crate) fn known(&self, ids: &[u32]) -> Result<Vec<u32>, EncodeError> {
         let vocab_size = self.tokenizer.vocab_size();
         match ids.iter().find(|&&id| id as usize >= vocab_size) {
@@ -472,8 +466,8 @@ impl PromptEncoder {
         }
     }
 
-    /// The marks that the chat template puts around messages (`<|im_start|>`) and that are no tokens of the vocabulary:
-    /// the model is shown their letters.
+    /// Markers in the chat template (`<|im_start|>`) that are not in the vocabulary, so the model sees their
+    /// characters.
     pub fn spelled_marks(&self) -> Vec<String> {
         let rendered = self.rendered_turns().unwrap_or_default();
         let mut marks: Vec<String> = Vec::new();
@@ -488,15 +482,15 @@ impl PromptEncoder {
         marks
     }
 
-    /// A question and its answer in the chat template.
+    /// A question and its answer rendered by the chat template.
     fn rendered_turns(&self) -> Option<String> {
         self.chat()?.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()
     }
 
-    /// What the template puts first of all special tokens after an assistant's message.
+    /// The first special token that the template puts after an assistant's message.
     fn find_end_of_turn(&self) -> Option<u32> {
         let rendered = self.rendered_turns()?;
-        // From the end: a template may well say `answer` in what it puts before the messages.
+        // Searched from the end, because a template may write `answer` before the messages.
         let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
         let ids = self.tokenizer.encode_trusted(after).ok()?;
         ids.into_iter().find(|&id| self.tokenizer.is_special(id))
@@ -504,7 +498,7 @@ impl PromptEncoder {
 }
 
 fn split_trailing_spaces(text: &str) -> (&str, &str) {
-    // Vocabularies write a space together with the word behind it: alone at a prompt's end it is another token.
+    // Vocabularies join a space with the following word; alone at a prompt's end it is a different token.
     text.split_at(text.trim_end_matches(' ').len())
 }
 

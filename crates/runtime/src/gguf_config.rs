@@ -1,4 +1,4 @@
-//! A GGUF file's metadata as the `config.json` that the same model has on Hugging Face.
+//! Converts a GGUF file's metadata to the `config.json` of the same model on Hugging Face.
 
 use serde_json::Value as Json;
 

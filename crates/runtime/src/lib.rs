@@ -1,4 +1,4 @@
-//! Loading, tokenizing, scoring and generating: the language-model contract on models that lie on this machine.
+//! Runs local models: loading, tokenisation, scoring and generation behind the language model interface.
 
 mod bit_probe;
 pub mod chat;
@@ -52,13 +52,13 @@ pub use probity_models::{
 pub use progress::TokenProgress;
 pub use text_model::{TextFiles, TextModel};
 
-/// The error's own hint; empty where it has none.
+/// The error's own hint; empty if it has none.
 #[cfg(test)]
 pub(crate) fn hint_of(error: &dyn miette::Diagnostic) -> String {
     error.help().map(|hint| hint.to_string()).unwrap_or_default()
 }
 
-/// What the error says, and its hint behind it.
+/// The error's message followed by its hint.
 #[cfg(all(test, feature = "hub"))]
 pub(crate) fn told(error: &dyn miette::Diagnostic) -> String {
     format!("{error}\n{}", hint_of(error))

@@ -1,4 +1,4 @@
-//! What memory there is, and what a model takes of it.
+//! Available memory, and the memory that a model needs.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::{judges, memory_needed};
 use crate::options::LoadOptions;
 
-/// Where nobody says what there is: 4 GiB.
+/// Default if the available memory is unknown: 4 GiB.
 const UNKNOWN: u64 = 4 << 30;
 
-/// Tokens that run at once where no option says: on the processor these, …
+/// Default tokens per batch on the CPU.
 const CPU_TOKEN_BUDGET: usize = 1024;
-/// … on other devices up to so many, …
+/// Maximum default tokens per batch on other devices.
 const MOST_TOKENS: usize = 8192;
-/// … as long as their activations take no more than this share of what weights leave free.
+/// Default batches limit activations to one part in this many of the memory that weights leave free.
 const ACTIVATIONS_SHARE: u64 = 10;
 
-/// Memory of a device, where the system says what there is: `MemAvailable` and `MemTotal` of Linux for the processor (the first
-/// counts file pages that can be dropped), the driver's figures for others.
+/// Memory of a device, if the system reports it. For the CPU, `MemAvailable` and `MemTotal` of Linux (the first
+/// includes file pages that can be dropped); for other devices, the driver's figures.
 pub fn device_room(device: DeviceChoice) -> Option<DeviceRoom> {
     match device {
         DeviceChoice::Cpu | DeviceChoice::CandleCpu => {
@@ -34,12 +34,12 @@ pub fn device_room(device: DeviceChoice) -> Option<DeviceRoom> {
     }
 }
 
-/// What the machine has; `None` where the system does not say.
+/// Total memory of the machine; `None` if unknown.
 pub fn machine_memory() -> Option<u64> {
     device_room(DeviceChoice::Cpu).map(|room| room.total)
 }
 
-/// What this process holds now; `None` where the system does not say.
+/// Memory of this process; `None` if unknown.
 fn process_memory() -> Option<u64> {
     kilobytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
@@ -49,8 +49,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Memory on each of the devices that hold a copy together, of all copies the least; devices in the memory of the host share
-/// it.
+/// Memory on each device of a copy, the minimum over all copies. Devices in host memory share it.
 fn least_rooms(devices: DeviceList) -> Vec<Option<DeviceRoom>> {
     let places = devices.in_one_memory() as u64;
     let least = |stage: usize| {
@@ -64,41 +63,41 @@ fn least_rooms(devices: DeviceList) -> Vec<Option<DeviceRoom>> {
     (0..devices.first_copy().len()).map(least).collect()
 }
 
-/// Bytes that are free for one copy of a model, on all devices that hold it together; `None` where nobody says.
+/// Bytes free for one copy of a model, over all devices that hold it together; `None` if unknown.
 pub fn free_for_copy(devices: DeviceList) -> Option<u64> {
     least_rooms(devices).into_iter().map(|room| room.map(|room| room.free)).sum()
 }
 
-/// Memory that a model takes on the devices that it is copied to or divided over.
+/// Memory of a model on its devices, copied or divided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelMemory {
     /// The devices.
     pub devices: DeviceList,
-    /// Of each device that holds a copy with the others, one at least.
+    /// One per device of a copy, at least one.
     pub shares: Vec<DeviceShare>,
-    /// What this process holds besides weights, where they go to the memory that it is in.
+    /// Memory of this process besides weights, if the weights are in host memory.
     pub process: Option<u64>,
-    /// Bytes of keys and values where no option says.
+    /// Default cache budget in bytes.
     cache: Option<u64>,
 }
 
-/// What one device holds of a copy.
+/// Memory of one device for a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceShare {
-    /// The device; of several copies that of each, `cuda:0,cuda:2`.
+    /// The device; for several copies, that of each: `cuda:0,cuda:2`.
     pub devices: String,
-    /// Its layers, where others hold the rest. An encoder's are counted before its decoder's.
+    /// Its layers, if the model is divided. An encoder's layers come before its decoder's.
     pub layers: Option<Range<usize>>,
-    /// Bytes of the weights: as they lie in the files on [`DeviceChoice::Cpu`], elsewhere as they are held there.
+    /// Bytes of the weights: as in the files on [`DeviceChoice::Cpu`], otherwise as held on the device.
     pub weights: u64,
-    /// On devices of candle.
+    /// For devices of candle.
     memory: Option<DeviceMemory>,
-    /// What there was when this was found out: on the device of the copy that has least.
+    /// Memory when this was determined, on the device of the copy with the least.
     room: Option<DeviceRoom>,
 }
 
 impl DeviceShare {
-    /// All of a model on one device, or its layers divided by the room of each.
+    /// The whole model on one device, or its layers divided by the memory of each.
     fn all(checkpoint: &Checkpoint, options: LoadOptions, rooms: &[Option<DeviceRoom>]) -> Vec<Self> {
         let devices = options.devices;
         let names = |stage: usize| -> String {
@@ -114,7 +113,7 @@ impl DeviceShare {
         if devices.first() == DeviceChoice::Cpu {
             return vec![share(0, bytes_in_file(checkpoint), None, None)];
         }
-        // Where nobody says what there is, all are alike.
+        // If unknown, all devices count the same.
         let free: Vec<u64> = rooms.iter().map(|room| room.map_or(1, |room| room.free)).collect();
         let layers = LayerMemory::new(&*checkpoint.source, &checkpoint.config, options.arithmetic());
         let divided = layers.divided(&free).into_iter().enumerate();
@@ -125,27 +124,27 @@ impl DeviceShare {
             .collect()
     }
 
-    /// What was free before it was loaded; `None` where nobody says.
+    /// Memory that was free before loading; `None` if unknown.
     pub fn free(&self) -> Option<u64> {
         self.room.map(|room| room.free)
     }
 
-    /// Bytes of keys and values of a token, of an encoder none; `None` on [`DeviceChoice::Cpu`].
+    /// Bytes of keys and values per token, 0 for an encoder; `None` on [`DeviceChoice::Cpu`].
     pub fn cache_per_token(&self) -> Option<u64> {
         self.memory.map(|memory| memory.held.cache_per_token)
     }
 
-    /// What such a batch takes besides, by estimate; `None` on [`DeviceChoice::Cpu`].
+    /// Estimated bytes of activations for a batch; `None` on [`DeviceChoice::Cpu`].
     pub fn activations(&self, size: BatchSize) -> Option<u64> {
         self.memory.map(|memory| memory.activations(size))
     }
 
-    /// Weights, and what a batch of so many tokens takes.
+    /// Weights, and what a batch of this many tokens needs.
     fn needed(&self, tokens: usize) -> u64 {
         self.weights.saturating_add(self.activations(BatchSize::of_tokens(tokens)).unwrap_or(0))
     }
 
-    /// What there is; `None` where nobody says, and on [`DeviceChoice::Cpu`], where weights are read from their files.
+    /// Available memory; `None` if unknown, and on [`DeviceChoice::Cpu`], where weights are mapped from their files.
     fn limit(&self, limit: MemoryLimit) -> Option<u64> {
         self.memory.and(self.room).map(|room| match limit {
             MemoryLimit::Free => room.free,
@@ -157,7 +156,7 @@ impl DeviceShare {
         self.limit(limit).is_none_or(|bytes| self.needed(tokens) <= bytes)
     }
 
-    /// Its devices, and its layers where others hold the rest.
+    /// Its devices, and its layers if the model is divided.
     pub fn title(&self) -> String {
         match &self.layers {
             Some(layers) if layers.len() == 1 => format!("{} (layer {})", self.devices, layers.end),
@@ -168,7 +167,7 @@ impl DeviceShare {
 }
 
 impl ModelMemory {
-    /// Of a model that is not loaded yet.
+    /// Memory of a model before loading.
     pub fn new(checkpoint: &Checkpoint, options: LoadOptions) -> Self {
         let devices = options.devices;
         Self {
@@ -179,12 +178,12 @@ impl ModelMemory {
         }
     }
 
-    /// Bytes of the weights of a copy.
+    /// Bytes of the weights of one copy.
     pub fn weights(&self) -> u64 {
         self.shares.iter().map(|share| share.weights).sum()
     }
 
-    /// Bytes of all weights that come to one memory: that of the host, or of the device that holds most.
+    /// Bytes of all weights in one memory: the host's, or that of the device that holds the most.
     pub fn weights_in_one_memory(&self) -> u64 {
         if device_is_host(self.devices.first()) {
             self.weights() * self.devices.copies().len() as u64
@@ -193,13 +192,13 @@ impl ModelMemory {
         }
     }
 
-    /// Where the layers of one of the copies lie.
+    /// Placement of the layers of one of the copies.
     pub(crate) fn placement(&self, copy: &[DeviceChoice]) -> Placement {
         let first = |share: &DeviceShare| share.layers.as_ref().map_or(0, |layers| layers.start);
         Placement::new(copy, &self.shares.iter().map(first).collect::<Vec<_>>())
     }
 
-    /// Tokens that run at once where no option says.
+    /// Default tokens per batch.
     pub fn token_budget(&self) -> usize {
         let fit = |share: &DeviceShare| match (share.memory, share.room) {
             (Some(memory), Some(room)) if !device_is_host(self.devices.first()) => tokens_that_fit(&memory, room.free),
@@ -208,10 +207,10 @@ impl ModelMemory {
         self.shares.iter().map(fit).min().unwrap_or(CPU_TOKEN_BUDGET)
     }
 
-    /// With what follows from what is free, and held, after loading.
+    /// Updates the values that depend on free and used memory after loading.
     pub(crate) fn after_loading(self, token_budget: usize) -> Self {
         let rooms = least_rooms(self.devices);
-        // More than before: code was read.
+        // Can be more than before, because code was loaded.
         let besides = |before: u64| {
             process_memory().map_or(before, |now| before.max(now.saturating_sub(self.weights_in_one_memory())))
         };
@@ -219,11 +218,11 @@ impl ModelMemory {
         Self { process, ..self }.with_cache(token_budget, &rooms)
     }
 
-    /// With room for keys and values: half of what is left where so many tokens run at once.
+    /// Sets the cache budget: half of what remains for batches of this many tokens.
     fn with_cache(self, token_budget: usize, rooms: &[Option<DeviceRoom>]) -> Self {
         let size = BatchSize::of_tokens(token_budget);
         let most = self.shares.iter().filter_map(DeviceShare::cache_per_token).max();
-        // Bytes are counted on the device that has most of the layers.
+        // Bytes are counted on the device with the most layers.
         let budget = |(share, room): (&DeviceShare, &Option<DeviceRoom>)| {
             let (activations, own) = (share.activations(size)?, share.cache_per_token()?);
             let free = room.map_or(UNKNOWN, |room| room.free.saturating_sub(activations) / 2);
@@ -234,14 +233,14 @@ impl ModelMemory {
         Self { cache, ..self }
     }
 
-    /// Bytes of keys and values where no option says: on [`DeviceChoice::Cpu`] half of what is available now, elsewhere half of
-    /// what was free after loading and is not needed for activations; 4 GiB where nobody says.
+    /// Default cache budget in bytes. On [`DeviceChoice::Cpu`], half of the memory available now. Elsewhere, half of
+    /// the memory free after loading and not needed for activations. 4 GiB if unknown.
     pub(crate) fn cache_budget(&self) -> u64 {
         let now = || least_rooms(self.devices)[0].map_or(UNKNOWN, |room| room.free / 2);
         self.cache.unwrap_or_else(now)
     }
 
-    /// An error where weights and activations cannot be on a device: of what is free there now, or of all that it has.
+    /// Checks that weights and activations fit on each device, relative to its free or total memory.
     pub(crate) fn check(
         &self,
         checkpoint: &Checkpoint,
@@ -252,7 +251,7 @@ impl ModelMemory {
         let Some(share) = self.shares.iter().find(|share| !share.fits(tokens, limit)) else { return Ok(()) };
         let bytes = gigabytes(share.limit(limit).unwrap_or(0));
         let there = match limit {
-            MemoryLimit::Free => format!("where {bytes} are free"),
+            MemoryLimit::Free => format!("which has {bytes} free"),
             MemoryLimit::Total => format!("which has {bytes}"),
         };
         let each = if self.devices.has_copies() { "each of " } else { "" };
@@ -264,7 +263,7 @@ impl ModelMemory {
         })
     }
 
-    /// What to type where there is not enough.
+    /// Suggests options that fit.
     fn what_fits(&self, checkpoint: &Checkpoint, options: LoadOptions, limit: MemoryLimit) -> String {
         let mut ways = Vec::new();
         let runs = |devices: &[DeviceChoice], options: LoadOptions| {
@@ -295,12 +294,12 @@ impl ModelMemory {
         }
         if ways.is_empty() {
             let devices = self.devices.one_copy();
-            ways.push(format!("probity model list --device {devices} names judges that fit"));
+            ways.push(format!("see probity model list --device {devices} for judges that fit"));
         }
         ways.join("; or ")
     }
 
-    /// The fewest of the machine's CUDA devices that hold the model together where those that were named do not.
+    /// The fewest CUDA devices of the machine that hold the model together, if the named ones do not.
     fn cards_together(
         &self,
         checkpoint: &Checkpoint,
@@ -309,7 +308,7 @@ impl ModelMemory {
         limit: MemoryLimit,
     ) -> Option<String> {
         let named = self.devices.first_copy();
-        // Those that were named come first.
+        // The named devices come first.
         let mut cards: Vec<_> = cards.to_vec();
         cards.sort_by_key(|(card, _)| named.iter().position(|name| name == card).unwrap_or(usize::MAX));
         let together = |count: usize| {
@@ -329,16 +328,16 @@ impl ModelMemory {
     }
 }
 
-/// What a model must fit into.
+/// The memory that a model must fit into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLimit {
-    /// What is free now.
+    /// Memory that is free now.
     Free,
-    /// All that the device has: others may leave before the model comes.
+    /// All memory of the device: other programs may release theirs before the model is loaded.
     Total,
 }
 
-/// Whether what a device holds is in the memory of the machine.
+/// Whether the device uses host memory.
 fn device_is_host(device: DeviceChoice) -> bool {
     matches!(device, DeviceChoice::Cpu | DeviceChoice::CandleCpu)
 }
@@ -347,12 +346,12 @@ fn bytes_in_file(checkpoint: &Checkpoint) -> u64 {
     weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum()
 }
 
-/// Weights with what candle keeps of them besides.
+/// Bytes of weights, including candle's extra copies.
 fn held_weights(device: DeviceChoice, memory: &DeviceMemory) -> u64 {
     memory.held.weights + if device == DeviceChoice::CandleCpu { memory.held.reordered_on_cpu } else { 0 }
 }
 
-/// The most tokens, by doubling, whose activations take no more than their share of what weights leave free.
+/// The most tokens, by doubling, whose activations fit into their share of the memory that weights leave free.
 fn tokens_that_fit(memory: &DeviceMemory, free: u64) -> usize {
     let share = free.saturating_sub(memory.held.weights) / ACTIVATIONS_SHARE;
     let fits = |tokens: usize| memory.activations(BatchSize::of_tokens(tokens)) <= share;

@@ -1,4 +1,4 @@
-//! The language-model contract on a decoder and its tokenizer.
+//! The language model interface for a decoder and its tokenizer.
 
 use std::sync::Arc;
 
@@ -24,20 +24,20 @@ use crate::request_encoder::RequestEncoder;
 use crate::threads::{ComputeThreads, computing_error};
 
 impl Checkpoint {
-    /// Whether it is a model that answers prompts, by tokens or by classes, and can be run so: all that can be told without
-    /// loading it.
+    /// Checks that the model answers prompts, by tokens or classes, and supports these options, as far as possible
+    /// without loading it.
     pub fn check_answers(&self, options: LoadOptions) -> Result<(), LoadError> {
         self.check_runs(options.devices.first_copy(), options.arithmetic())
     }
 
-    /// What the logits of its class head mean; the usual where it has none.
+    /// Meaning of the class head's logits; the default without a class head.
     fn class_kind(&self) -> ClassKind {
         let said = self.config_json.get("problem_type").filter(|_| !self.config.classes().is_empty());
-        // What is said was checked when the configuration was read; null is the usual.
+        // The value was checked when the configuration was parsed; null means the default.
         said.and_then(|kind| ClassKind::deserialize(kind).ok()).unwrap_or_default()
     }
 
-    /// What a record must say about the model when it is loaded so.
+    /// Metadata of the model for records, if loaded with these options.
     pub fn describe(&self, options: LoadOptions, fingerprint: &str) -> ModelDescription {
         let located = &self.located;
         ModelDescription {
@@ -62,7 +62,7 @@ impl Checkpoint {
 
 /// A loaded model.
 pub struct Model {
-    /// One for each copy of the model.
+    /// One per copy of the model.
     pub(crate) replicas: Vec<Replica>,
     pub(crate) requests: RequestEncoder,
     options: LoadOptions,
@@ -70,12 +70,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a model that lies on this machine.
+    /// Loads a model from this machine.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         Self::from_checkpoint(&Checkpoint::open(located)?, options)
     }
 
-    /// Loads a model whose files were opened.
+    /// Loads a model from an opened checkpoint.
     pub fn from_checkpoint(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::shares(options.threads, options.devices.copies().len())?;
@@ -90,23 +90,22 @@ impl Model {
         let memory = memory.after_loading(token_budget);
         let mut model =
             Self { replicas, requests: RequestEncoder::new(checkpoint.encoder.clone(), description), memory, options };
-        // What is in force takes the place of what was asked for: records say how it was computed.
+        // Stores the effective options instead of the requested ones, because records state how results were computed.
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }
 
-    /// Runs the same weights another way from now on; what they were loaded for, precision, devices and
-    /// instruction set, stays as it is.
+    /// Changes how the loaded weights are run. Precision, devices and instruction set stay as loaded.
     pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
         let shares = ComputeThreads::shares(options.threads, self.replicas.len())?;
         self.replicas.iter_mut().zip(shares).for_each(|(replica, threads)| replica.threads = threads);
-        // Weights were packed for these three when they were loaded.
+        // The weights were packed for these three when loaded.
         let LoadOptions { precision, devices, isa, .. } = self.options;
         self.set_options(LoadOptions { precision, devices, isa, ..options });
         Ok(())
     }
 
-    /// Fills in what depends on the machine.
+    /// Sets the options and fills in machine-dependent defaults.
     fn set_options(&mut self, options: LoadOptions) {
         let all = options.cache_budget.unwrap_or_else(|| self.memory.cache_budget());
         let may_keep = options.share_prefixes && !self.encoder().has_source() && !self.encoder().reads_whole();
@@ -127,7 +126,7 @@ impl Model {
         };
         // The most tokens whose keys and values fit.
         let (mut fits, mut beyond) = (0, self.requests.most_tokens() + 1);
-        // Searched, not divided: spans are padded to whole blocks of keys, so bytes do not grow evenly with tokens.
+        // Found by search, because spans are padded to blocks of keys and bytes are not proportional to tokens.
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
             if self.decoder().cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
@@ -143,28 +142,28 @@ impl Model {
         &self.requests.encoder
     }
 
-    /// How the model is run: the options given, with defaults filled in.
+    /// The effective options, with defaults filled in.
     pub fn options(&self) -> LoadOptions {
         self.options
     }
 
-    /// What it takes on each of its devices.
+    /// Memory on each of its devices.
     pub fn memory(&self) -> &ModelMemory {
         &self.memory
     }
 
-    /// Tokens that run at once.
+    /// Tokens per batch.
     pub(crate) fn token_budget(&self) -> usize {
-        // Filled in when it was loaded.
+        // Set when the model was loaded.
         self.options.token_budget.unwrap_or(1)
     }
 
-    /// Bytes of keys and values of so many tokens, at least one, in one stretch.
+    /// Bytes of keys and values for one span of this many tokens, at least one.
     pub fn cache_bytes(&self, tokens: usize) -> u64 {
         self.decoder().cache_bytes(tokens) as u64
     }
 
-    /// How far the model is, to be looked at from elsewhere while it works.
+    /// The model's progress, readable from other threads.
     pub fn progress(&self) -> &Arc<TokenProgress> {
         self.first().progress()
     }
@@ -180,22 +179,21 @@ impl Model {
         self.first()
     }
 
-    /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that
-    /// is less.
+    /// Maximum tokens of a prompt with its answer: limited by the context and the cache budget.
     pub fn token_limit(&self) -> usize {
         self.requests.token_limit
     }
 
-    /// The `--compute cache-budget` with which so many tokens fit; `None` where they fit already, or the model cannot see as many.
+    /// The `--compute cache-budget` with which this many tokens fit. `None` if they fit already or exceed the context.
     pub fn cache_needed(&self, tokens: usize) -> Option<u64> {
         let is_seen = self.description().context_length.is_none() || tokens <= self.requests.most_tokens();
         let keys_and_values = self.cache_bytes(tokens);
-        // A third of the budget may be for beginnings that are kept.
+        // A third of the budget may be used by the prefix cache.
         let all = if self.first().kept.is_some() { keys_and_values.div_ceil(2) * 3 } else { keys_and_values };
         (tokens > self.token_limit() && is_seen).then_some(all)
     }
 
-    /// Why a prompt and a text behind it cannot be asked, where they are so long that they need not be cut to know it.
+    /// Why a prompt and the text after it cannot be scored, if they are so long that this is known without tokenising.
     pub fn surely_too_long(&self, prompt: &Prompt, text: &str) -> Option<Outcome> {
         self.requests.surely_too_long(prompt, text)
     }
@@ -214,7 +212,7 @@ impl Model {
     }
 }
 
-/// An error of the engine.
+/// Converts an error of the engine.
 pub(crate) fn walk_error(error: WalkError<SinkError>) -> LmError {
     match error {
         WalkError::Model(error) => LmError::Model(computing_error(error)),

@@ -1,4 +1,4 @@
-//! How models are loaded and run.
+//! Options for loading and running models.
 
 use probity_kernels::Isa;
 use probity_lm::Precision;
@@ -8,59 +8,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::LoadError;
 
-/// Memory for keys and values that outlive their work list, so that one whose prompts begin alike goes on from there. No
-/// result depends on it.
+/// Memory for the prefix cache across work lists. Does not affect results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeptPrefixBytes {
-    /// None.
+    /// No cache.
     #[default]
     None,
-    /// A third of [`LoadOptions::cache_budget`], which leaves two for work lists.
+    /// A third of [`LoadOptions::cache_budget`], which leaves two thirds for work lists.
     Third,
-    /// So much beside it.
+    /// This many bytes in addition to the cache budget.
     Bytes(u64),
 }
 
-/// How a model is loaded and run. Only `precision`, the kind of `devices`, and `min_mass` change results.
+/// Options for loading and running a model. Only `precision`, the kind of `devices`, and `min_mass` change results.
 ///
-/// Off [`DeviceChoice::Cpu`], what runs together may change their last bits too.
+/// On devices other than [`DeviceChoice::Cpu`], batching can also change the last bits.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// The arithmetic of quantised weights.
+    /// Arithmetic for quantised weights.
     pub precision: Precision,
-    /// Where the model computes: copies of it, among which work is divided, each on one device or its layers on several.
+    /// Devices: copies of the model that divide the work, each on one device or with its layers on several.
     pub devices: DeviceList,
-    /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are
-    /// loaded.
+    /// Instruction set; by default the widest that the machine supports. Weights are packed for it when loaded.
     pub isa: Option<Isa>,
-    /// Threads, which the devices divide among them; all cores where absent.
+    /// Number of threads, divided among the devices; by default one per core.
     pub threads: Option<usize>,
     /// Label mass below which an answer is flagged.
     pub min_mass: f64,
-    /// Whether prompts' shared beginnings are computed once.
+    /// Whether shared prefixes are computed once.
     pub share_prefixes: bool,
-    /// Tokens that run through the model at once. Where absent 1,024 on the processor; on CUDA and Metal as many, by
-    /// doubling up to 8,192, as have activations in a tenth of what weights leave free.
+    /// Tokens per batch. Default: 1,024 on the CPU. On CUDA and Metal, the most (by doubling, up to 8,192) whose
+    /// activations take a tenth of the memory that weights leave free.
     pub token_budget: Option<usize>,
-    /// Bytes of keys and values that are held at once on each device. Where absent half of the memory that is free after
-    /// loading and is not needed for activations; 4 GiB where nobody says what is free. Where there is little, more of the work runs one prompt
-    /// after another; a prompt for which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
+    /// Maximum bytes of keys and values per device. Default: half of the memory that is free after loading and not
+    /// needed for activations, or 4 GiB if unknown. With a small budget, more prompts run one after another. A prompt
+    /// that does not fit alone is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
-    /// Bytes of keys and values, besides, that are kept when a work list is done: a list that begins like one before
-    /// goes on from there. A model with an encoder keeps none.
+    /// Prefix cache across work lists, in addition: a list with the same prefix as an earlier one reuses its keys and
+    /// values. Not used for a model with an encoder.
     pub kept_prefixes: KeptPrefixBytes,
-    /// Whether tokens of texts are guessed ahead.
+    /// Whether texts use draft tokens.
     pub drafting: Drafting,
-    /// Texts that are written side by side, at most. With more than the default, products gain nothing and first
-    /// results only come later.
+    /// Maximum number of texts generated together. Above the default, throughput no longer improves and first results
+    /// come later.
     pub side_by_side: usize,
-    /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut
-    /// where neighbouring prompts have least in common.
+    /// Window size in tokens. A longer work list runs in windows of one to two times as many tokens, split where
+    /// neighbouring prompts share the least.
     pub window_tokens: usize,
 }
 
-/// Where tokens of a text are guessed from before the model says them. A guess is put to the model with the token
-/// before it and kept where the model says the same, so a text does not depend on it.
+/// Source of draft tokens. The model verifies drafts and keeps those that it would generate, so the text does not
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Drafting {
@@ -95,16 +93,15 @@ impl Default for LoadOptions {
             kept_prefixes: KeptPrefixBytes::None,
             drafting: Drafting::default(),
             side_by_side: 128,
-            // An article with its 240 comparisons has some 150,000 tokens: a window holds a dozen of such groups and
-            // more.
+            // An article with its 240 comparisons has about 150,000 tokens, so a window holds a dozen or more of them.
             window_tokens: 2 << 20,
         }
     }
 }
 
 impl LoadOptions {
-    /// The instruction set to compute with, or why this machine or build cannot run a model so: all that can be told
-    /// without one.
+    /// The instruction set to use, or an error if this machine or build does not support the options, as far as known
+    /// without a model.
     pub(crate) fn check(&self) -> Result<Isa, LoadError> {
         let device = self.devices.first();
         if device != DeviceChoice::Cpu && matches!(self.precision, Precision::Dots | Precision::Tiles) {
@@ -116,14 +113,14 @@ impl LoadOptions {
         available(self.isa)
     }
 
-    /// What computes on the devices, each kind of card once.
+    /// Hardware and driver of the devices, each kind once.
     pub(crate) fn platform(&self) -> Option<String> {
         let mut platforms: Vec<String> = self.devices.devices().filter_map(DeviceChoice::platform).collect();
         platforms.dedup();
         (!platforms.is_empty()).then(|| platforms.join("; "))
     }
 
-    /// The arithmetic of our kernels.
+    /// The arithmetic for our kernels.
     pub(crate) fn arithmetic(&self) -> Arithmetic {
         match self.precision {
             Precision::Exact => Arithmetic::Exact,
@@ -133,7 +130,7 @@ impl LoadOptions {
         }
     }
 
-    /// The arithmetic that they mean on this machine: never [`Precision::Fast`] on the CPU.
+    /// The effective precision on this machine: never [`Precision::Fast`] on the CPU.
     pub fn precision_in_force(&self) -> Precision {
         let on_cpu = self.devices.first() == DeviceChoice::Cpu;
         match (self.precision, Arithmetic::fastest()) {
@@ -144,7 +141,7 @@ impl LoadOptions {
     }
 }
 
-/// The instruction set to use.
+/// The instruction set to use, checked to be available.
 fn available(wanted: Option<Isa>) -> Result<Isa, LoadError> {
     let isa = wanted.unwrap_or_else(Isa::best);
     if isa.is_available() {

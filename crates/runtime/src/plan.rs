@@ -1,4 +1,4 @@
-//! The cost of work lists that a [`DryModel`](crate::DryModel) counted, in time and memory.
+//! Time and memory of work lists counted by a [`DryModel`](crate::DryModel).
 
 use std::time::Instant;
 
@@ -9,61 +9,61 @@ use probity_models::{BatchSize, PackedSegment};
 use crate::threads::computing_error;
 use crate::{DeviceShare, Model};
 
-/// What the questions so far would cost.
+/// Planned cost of the requests so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlannedCost {
-    /// Questions.
+    /// Number of requests.
     pub questions: u64,
-    /// Questions that do not fit; they cost nothing.
+    /// Requests that do not fit; they cost nothing.
     pub too_long: u64,
-    /// The `--compute cache-budget` with which all fit that the model could see; absent where that helps none.
+    /// The `--compute cache-budget` with which all requests within the context fit. Absent if it would not help.
     pub cache_needed: Option<u64>,
-    /// Tokens, those of generated texts as if none ended before its limit, and without what is guessed in vain or
-    /// computed again for texts that begin later; bytes of cache.
+    /// Tokens and peak cache bytes. Assumes that every text reaches its limit, without rejected drafts and
+    /// recomputation for texts that start later.
     pub usage: Usage,
-    /// How many of the tokens computed are generated.
+    /// Number of computed tokens that are generated.
     pub generated: u64,
     /// Rows of the output head that score tokens.
     pub(crate) rows: u64,
-    /// The longest prompt, and the most texts in one list.
+    /// The longest prompt, and the largest number of texts in one list.
     longest: Vec<u32>,
     pub(crate) texts: usize,
 }
 
-/// How long a [`PlannedCost`] would take on this machine, and what that rests on.
+/// Estimated time of a [`PlannedCost`] on this machine, with the measurements behind it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeEstimate {
-    /// The whole.
+    /// Total seconds.
     pub seconds: f64,
-    /// Tokens of a prompt that were run to find out.
+    /// Number of prompt tokens run for the measurement.
     pub tokens: usize,
-    /// How fast they were.
+    /// Measured speed for prompts.
     pub tokens_per_second: f64,
-    /// How fast texts are generated, all together; absent where none is.
+    /// Measured speed of generation over all texts; absent without generation.
     pub generated_per_second: Option<f64>,
-    /// How many of them side by side.
+    /// Number of texts generated together.
     pub side_by_side: usize,
 }
 
-/// Memory that a [`PlannedCost`] takes on a device.
+/// Memory of a [`PlannedCost`] on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedMemory {
-    /// The device, as [`DeviceShare::title`](crate::DeviceShare::title) has it.
+    /// The device, as in [`DeviceShare::title`](crate::DeviceShare::title).
     pub device: String,
-    /// Bytes of the weights: as in the files on `cpu`, elsewhere as they are held there.
+    /// Bytes of the weights: as in the files on `cpu`, otherwise as held on the device.
     pub weights: u64,
-    /// Bytes of keys and values at most.
+    /// Maximum bytes of keys and values.
     pub cache: u64,
-    /// What a batch makes besides, by estimate; absent on `cpu`.
+    /// Estimated bytes of activations; absent on `cpu`.
     pub activations: Option<u64>,
-    /// What the process holds besides, where it is in the same memory: as measured when the model was loaded.
+    /// Other memory of this process, if in the same memory, as measured after loading.
     pub process: Option<u64>,
-    /// What was free before; absent where nobody says.
+    /// Memory that was free before; absent if unknown.
     pub free: Option<u64>,
 }
 
 impl PlannedMemory {
-    /// All that is known.
+    /// Sum of all known parts.
     pub fn total(&self) -> u64 {
         self.weights + self.cache + self.activations.unwrap_or(0) + self.process.unwrap_or(0)
     }
@@ -90,29 +90,28 @@ impl PlannedCost {
     }
 }
 
-/// Tokens of a prompt that are run to see how fast the machine is, so many seconds long: the most, and on a slow
-/// machine the fewest.
+/// Number of prompt tokens to measure, its minimum on slow machines, and the target duration.
 const PROBE_TOKENS: usize = 512;
 const FEWEST_TOKENS: usize = 128;
 const PROBE_SECONDS: f64 = 0.5;
-/// Rows of the output head that are run.
+/// Number of output head rows to measure.
 const PROBE_ROWS: usize = 32;
 
-/// How many seconds a run took, and what it gave.
+/// Duration in seconds of a run, and its result.
 fn timed<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f64, T)> {
     let started = Instant::now();
     let result = run()?;
     Ok((started.elapsed().as_secs_f64(), result))
 }
 
-/// The faster of two runs: a machine is busy with something else at times.
+/// The faster of two runs, because other processes can slow one down.
 fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f64, T)> {
     let (first, second) = (timed(run)?, timed(run)?);
     Ok(if first.0 < second.0 { first } else { second })
 }
 
 impl Model {
-    /// Memory that a plan would take on each device that holds a copy with the others.
+    /// Memory of a plan on each device of a copy.
     pub fn planned_memory(&self, plan: &PlannedCost) -> Vec<PlannedMemory> {
         let memory = self.memory();
         let tokens = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -125,7 +124,7 @@ impl Model {
         };
         let most = memory.shares.iter().filter_map(DeviceShare::cache_per_token).max().unwrap_or(0).max(1);
         let of_share = |(stage, share): (usize, &DeviceShare)| {
-            // Counted is what the device holds that has most of the layers.
+            // Counted for the device with the most layers.
             let own = u128::from(share.cache_per_token().unwrap_or(most));
             let cache = u128::from(plan.usage.peak_cache_bytes) * own / u128::from(most);
             let activations = share.activations(batch);
@@ -134,7 +133,7 @@ impl Model {
                 weights: share.weights,
                 cache: u64::try_from(cache).unwrap_or(u64::MAX),
                 activations,
-                // Devices in the memory of the host have it in common.
+                // Devices in host memory share it.
                 process: activations.and(memory.process).filter(|_| stage == 0),
                 free: share.free(),
             }
@@ -142,16 +141,16 @@ impl Model {
         memory.shares.iter().enumerate().map(of_share).collect()
     }
 
-    /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
-    /// texts are to be generated, a step of that, on the first device. Attention over longer prompts than were run takes longer than that.
+    /// Estimates the time of a plan. Runs the beginning of its longest prompt, some rows of the output head and, for
+    /// generation, one step, on the first device. Underestimates attention over longer prompts.
     pub fn estimate(&self, plan: &PlannedCost) -> Result<TimeEstimate, LmError> {
         let mut estimate = self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))?;
-        // Each device computes its part of the tokens as fast as the first one.
+        // All devices are assumed to be as fast as the first.
         estimate.seconds /= plan.questions.clamp(1, self.replicas.len() as u64) as f64;
         Ok(estimate)
     }
 
-    /// Where nothing of a text is read by itself.
+    /// Measures whole prompts, for models that cannot read a part of a text.
     fn measure_whole(&self, plan: &PlannedCost) -> candle_core::Result<TimeEstimate> {
         let tokens = plan.longest.len();
         let text = [PackedSegment { past: Vec::new(), tokens: plan.longest.clone(), wanted: vec![tokens - 1] }];
@@ -184,13 +183,13 @@ impl Model {
         }
         let head = |hidden: &Tensor, rows: usize| model.head(hidden, &vec![Vec::new(); rows]);
         let segment = |tokens: &[u32], wanted| PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted };
-        // Memory is touched and caches are filled first, which shows how much can be run.
+        // Warms up memory and caches first, which also determines how many tokens to measure.
         let few = &longest[..longest.len().min(FEWEST_TOKENS)];
         let (seconds, _) = timed(&|| model.forward(&[segment(few, Vec::new())]))?;
         let most = (few.len() as f64 * PROBE_SECONDS / seconds) as usize;
         let tokens = &longest[..longest.len().min(most).max(few.len())];
         let rows = tokens.len().min(PROBE_ROWS);
-        // What an encoder reads has no rows of its own: its decoder's look at it.
+        // Encoder input has no rows of its own; the decoder attends to it.
         let of_source = self.encoder().has_source();
         let wanted = if of_source { Vec::new() } else { (tokens.len() - rows..tokens.len()).collect() };
         let probe = [segment(tokens, wanted)];
@@ -210,7 +209,7 @@ impl Model {
         estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
             let texts = plan.texts.min(self.options().side_by_side);
-            // All texts go on from one path: how long a step takes depends on how much is read, not on whose it is.
+            // All texts share one path: the time of a step depends on the length read, not on whose it is.
             let step = vec![PackedSegment { past: path, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
             let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
             let rate = texts as f64 / seconds;

@@ -1,4 +1,4 @@
-//! Copies of a model's weights, one on each device.
+//! Copies of a model's weights, one per device or group of devices.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::checkpoint::{Checkpoint, LoadError};
 use crate::engine::kept::KeptPrefixes;
 use crate::threads::ComputeThreads;
 
-/// A decoder on one device, or on several that hold its layers together, whose work runs on threads of its own.
+/// A decoder on one device, or on several that share its layers, with its own threads.
 pub(crate) struct Replica {
     pub(crate) place: Placement,
     pub(crate) threads: ComputeThreads,
-    /// Keys and values lie on the device too.
+    /// Prefix cache; its keys and values are on the device too.
     pub(crate) kept: Option<KeptPrefixes>,
     decoder: Box<dyn PackedDecoder>,
-    /// Of all copies together.
+    /// Shared by all copies.
     progress: Arc<TokenProgress>,
 }
 
-/// Loads the weights to each place, to all of them at once.
+/// Loads the weights to all placements concurrently.
 pub(crate) fn load_replicas(
     checkpoint: &Checkpoint,
     compute: Compute,
@@ -44,7 +44,7 @@ pub(crate) fn load_replicas(
 }
 
 impl Replica {
-    /// How far all copies together are.
+    /// Progress of all copies together.
     pub(crate) fn progress(&self) -> &Arc<TokenProgress> {
         &self.progress
     }
@@ -101,7 +101,7 @@ mod tests {
     use crate::hub::locate;
     use crate::{LoadOptions, Model};
 
-    /// A decoder on a device that has no memory left after some batches.
+    /// A decoder on a device that runs out of memory after some batches.
     struct Starved {
         decoder: Box<dyn PackedDecoder>,
         batches: AtomicUsize,
@@ -110,7 +110,7 @@ mod tests {
     impl PackedDecoder for Starved {
         fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
             let left = self.batches.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-            // As candle passes on what the driver says.
+            // The driver's message as returned by candle.
             left.map_err(|_| Error::Msg("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")".to_owned()))?;
             self.decoder.forward_tapped(segments, taps)
         }
@@ -167,7 +167,7 @@ mod tests {
         (0..24).map(request).collect()
     }
 
-    /// The labels' log-probabilities of each answer that came, by position.
+    /// Log-probabilities of the labels for each answer received, by position.
     fn ask(model: &Recorded<'_>) -> (Vec<Option<Vec<f64>>>, std::result::Result<(), LmError>) {
         let answers = Mutex::new(vec![None; 24]);
         let ended = model.score(&mut requests().into_iter(), &mut |at, result: ScoreResult| {
@@ -194,7 +194,7 @@ mod tests {
         assert!(hint.contains("--compute cache-budget") && hint.contains("--resume"), "{hint}");
         let count = some.iter().flatten().count();
         assert!(count > 0 && count < 24, "{count} of 24 in the middle");
-        // Run again, it finds what there was and asks the rest.
+        // A second run reuses the existing answers and computes the rest.
         let kept = answers();
         let again = Recorded::new(Arc::new(model(None)), "", Some(&kept), None).expect("opens");
         let (all, ended) = ask(&again);

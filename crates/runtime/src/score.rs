@@ -1,4 +1,4 @@
-//! Score requests: to token queries, a window at a time, and from their scores to answers.
+//! Score requests: converted to token queries one window at a time, and answers from their scores.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::replica::Replica;
 use crate::request_encoder::RequestEncoder;
 use crate::window::Windowed;
 
-/// A request that is to be computed.
+/// A request to compute, in tokens.
 pub(crate) struct TokenisedRequest {
-    /// Its place in the work list.
+    /// Position in the work list.
     pub(crate) index: usize,
     request: ScoreRequest,
     pub(crate) prompt_tokens: usize,
@@ -36,7 +36,7 @@ impl Windowed for TokenisedRequest {
     }
 
     fn held_tokens(&self) -> usize {
-        // Queries for one token share the prompt's.
+        // Queries for one token share the prompt's tokens.
         let own = |query: &TokenQuery| query.asked.len() + if query.asked.len() > 1 { query.seen.len() } else { 0 };
         self.prompt_tokens + self.queries.iter().map(own).sum::<usize>()
     }
@@ -46,7 +46,7 @@ impl Windowed for TokenisedRequest {
     }
 }
 
-/// Takes the token queries out of a window: all of them, and where those of each request begin.
+/// Takes the token queries out of a window. Returns all of them and where those of each request begin.
 pub(crate) fn queries_of(window: &mut [TokenisedRequest]) -> (Vec<TokenQuery>, Vec<usize>) {
     let mut queries = Vec::new();
     let mut first = Vec::with_capacity(window.len());
@@ -58,7 +58,7 @@ pub(crate) fn queries_of(window: &mut [TokenisedRequest]) -> (Vec<TokenQuery>, V
 }
 
 impl RequestEncoder {
-    /// The request in tokens, or its result where there is nothing to compute.
+    /// Tokenises the request, or returns its result if there is nothing to compute.
     pub(crate) fn ask(
         &self,
         index: usize,
@@ -78,7 +78,7 @@ impl RequestEncoder {
         if prompt_tokens == 0 || longest == 0 {
             return nothing(Outcome::Empty, prompt_tokens);
         }
-        // What a class head is asked of is no token.
+        // Class queries have no answer tokens.
         let answer = if matches!(request.ask, Ask::Classes) { 0 } else { longest };
         if let Some(outcome) = self.too_long(source, prompt_tokens - source + answer) {
             return nothing(outcome, prompt_tokens);
@@ -88,10 +88,10 @@ impl RequestEncoder {
         let (mut queries, mut variants) = (Vec::new(), Vec::new());
         for (label, sequences) in labels.into_iter().enumerate() {
             for asked in sequences {
-                // A state is of the tokens that are read, the last one included.
+                // States include the last token of the text.
                 let read = if layers.is_empty() { asked.len().saturating_sub(1) } else { asked.len() };
                 let before_last = &asked[..read];
-                // A label of one token is asked behind the prompt itself: all such share its tokens.
+                // Labels of one token are scored after the prompt itself and share its tokens.
                 let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
                 queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), alternatives, request: 0 });
                 variants.push(label);
@@ -100,7 +100,7 @@ impl RequestEncoder {
         Ok(Ok(TokenisedRequest { index, request, prompt_tokens, is_whole, queries, variants }))
     }
 
-    /// The layers whose states are asked for, all of which the model has.
+    /// The requested layers, checked to exist.
     fn layers_of(&self, request: &ScoreRequest) -> Result<Vec<usize>, LmError> {
         let Ask::Reading(reading) = &request.ask else { return Ok(Vec::new()) };
         let layers = self.description.layers.unwrap_or(0);
@@ -129,15 +129,15 @@ impl Model {
             if scores[range.clone()].iter().any(Option::is_none) {
                 return Ok(());
             }
-            // Taken, not copied: a window holds as many scores as it has queries.
+            // Taken, not copied: a window holds as many scores as queries.
             let complete: Vec<QueryAnswer> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
             sink(asked.index, self.answer(asked, &complete, &queries[range]))
         };
         score_tokens(replica, &queries, self.schedule(replica), &mut done).map_err(walk_error)
     }
 
-    /// Answers a question about what follows a text that was generated just now. The text decides whether its labels
-    /// can be told apart there; that is an outcome.
+    /// Answers a query about the tokens after a text that was just generated. Whether the labels can be told apart
+    /// depends on the text, so a failure is an outcome.
     pub(crate) fn ask_behind(
         &self,
         request: ScoreRequest,
@@ -155,13 +155,13 @@ impl Model {
         })
     }
 
-    /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the
+    /// Checks whether the request is valid for this model; [`score`](probity_lm::LanguageModel::score) would return the
     /// same error.
     pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
         self.requests.ask(0, request.clone()).map(drop)
     }
 
-    /// The answer from the scores of a request's queries.
+    /// Builds the answer from the scores of a request's queries.
     fn answer(&self, asked: &TokenisedRequest, scores: &[QueryAnswer], queries: &[TokenQuery]) -> ScoreResult {
         let finite = scores.iter().all(QueryAnswer::is_finite);
         let answer = finite.then(|| match &asked.request.ask {
@@ -178,7 +178,8 @@ impl Model {
                 for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
                     answer.labels[*label].variants.push(self.continuation(query, &scores.scores));
                 }
-                // All labels are asked for at one place. Before the prompt's end the next token is the prompt's own.
+                // All labels are scored at the same position. If the prompt is not whole, the next token belongs to the
+                // prompt.
                 let first = scores.first().filter(|_| asked.is_whole);
                 let likeliest = first.and_then(|query| query.scores.first()).map(|score| score.greedy);
                 answer.likeliest = likeliest.map(|id| self.encoder().tokenizer().token_text(id));
@@ -206,14 +207,14 @@ impl Model {
             }
         });
         let outcome = match answer.as_ref().and_then(Option::as_ref) {
-            None => Outcome::NotFinite { why: "what the model computed are not finite numbers".into() },
+            None => Outcome::NotFinite { why: "the model computed values that are not finite".into() },
             Some(ScoreAnswer::Labels(labels)) => labels.outcome(self.options().min_mass),
             Some(_) => Outcome::Scored,
         };
         ScoreResult { outcome, prompt_tokens: asked.prompt_tokens, answer: answer.flatten() }
     }
 
-    /// What is told of tokens: of the place behind them the likeliest alone.
+    /// Token scores and alternatives; for the position after the last token, alternatives only.
     fn tokens(&self, asked: &AskedTokens, query: &TokenQuery, answer: &QueryAnswer) -> TokensAnswer {
         let alternative = |likely: &LikelyToken| {
             let LikelyToken { id, logprob } = *likely;
@@ -240,7 +241,7 @@ impl Model {
     }
 }
 
-/// The text that is asked about behind a prompt; labels are short.
+/// The text scored after a prompt, to estimate length; empty for labels, which are short.
 pub(crate) fn text_behind(ask: &Ask) -> &str {
     match ask {
         Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text,
@@ -255,14 +256,14 @@ fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
     if max.is_finite() { max + libm::log(logs.iter().map(|l| libm::exp(l - max)).sum()) } else { max }
 }
 
-/// A request's tokens.
+/// Tokens of a request.
 struct RequestSequences {
-    /// What it is conditioned on, and how many of these an encoder reads.
+    /// Tokens to condition on, and the number of these that an encoder reads.
     prefix: Vec<u32>,
     source: usize,
-    /// Whether that is the whole prompt.
+    /// Whether the prefix is the whole prompt.
     is_whole: bool,
-    /// Those of each label's variants.
+    /// Token sequences of each label's variants.
     labels: Vec<Vec<Vec<u32>>>,
 }
 
@@ -279,28 +280,28 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
         }
         Ask::Tokens(AskedTokens { ids, next, .. }) => {
             let EncodedContinuation { prefix, source, .. } = encoder.encode_continuation(&request.prompt, "")?;
-            // Any token stands for the one behind them, of which nothing but the others at its place is told.
+            // A placeholder token for the position after the last one; only its alternatives are reported.
             let asked = encoder.known(ids)?.into_iter().chain(next.then_some(0));
             RequestSequences { prefix, source, is_whole: true, labels: vec![vec![asked.collect()]] }
         }
         Ask::Classes => {
-            // A class head has classes in the place of tokens, all of them behind the text's last one.
+            // A class head has one output per class instead of per token, read after the last token.
             let prefix = encoder.encode_whole_prompt(&request.prompt)?;
-            // What is read as a whole runs in one piece.
+            // A prompt that must be read as a whole is not split.
             let source = if encoder.reads_whole() { prefix.len() } else { 0 };
             let labels = (0..encoder.classes().len() as u32).map(|class| vec![vec![class]]).collect();
             return Ok(RequestSequences { prefix, source, is_whole: true, labels });
         }
     };
-    // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as
-    // such.
+    // An empty prompt is an outcome. A prompt that merged into its labels is a mistake in the request and is an error.
     if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt)?.is_empty() {
         return Err(EncodeError::NoCondition);
     }
     Ok(sequences)
 }
 
-/// What a request comes to that cannot be encoded: an outcome where a text is the reason, since others can be asked.
+/// The result of a request that cannot be encoded: an outcome if the text is the cause, since other requests can still
+/// run.
 pub(crate) fn unasked(id: &str, error: EncodeError) -> Result<Outcome, LmError> {
     match error {
         EncodeError::Chat(altered @ ChatError::Altered(_)) => Ok(Outcome::Altered { why: altered.to_string() }),
@@ -309,14 +310,14 @@ pub(crate) fn unasked(id: &str, error: EncodeError) -> Result<Outcome, LmError> 
     }
 }
 
-/// The error of a request that is wrong for this model.
+/// Error for a request that is invalid for this model.
 pub(crate) fn request_error(id: &str, source: impl miette::Diagnostic + Send + Sync + 'static) -> LmError {
     LmError::Request { id: id.to_owned(), source: Box::new(source) }
 }
 
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("the model has {layers} layers, and states before the last of them; {layer} is none")]
-#[diagnostic(help("layers are counted from 0, what the first is given, to one less than there are"))]
+#[error("the model has {layers} layers, and states are available before the last; {layer} is out of range")]
+#[diagnostic(help("count layers from 0 (the input of the first) to one less than their number"))]
 struct NoLayer {
     layer: usize,
     layers: usize,

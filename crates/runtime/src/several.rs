@@ -1,4 +1,4 @@
-//! Work on several devices: each window is cut into as many parts, and every device answers its part.
+//! Distributes each window over several devices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use crate::window::{Windowed, shared_tokens};
 /// Answers a part of a window on one device.
 type AnswerPart<'a, T, A> = dyn Fn(&Replica, Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + Sync + 'a;
 
-/// Cuts a window into consecutive parts, at most so many, so that the longest part is as short as it can be. What
-/// prompts share with the one before (`shares`) is computed once within a part, and again where a cut comes between
-/// them: cuts between prompts with little in common come first. The parts depend on the requests alone.
+/// Splits a window into at most `parts` consecutive parts and minimises the longest. With `shares`, a prefix shared
+/// with the previous prompt is computed once per part, and again after a split, so splits between prompts with little
+/// in common are preferred. The split depends only on the requests.
 fn split<T: Windowed>(mut window: Vec<T>, parts: usize, shares: bool) -> Vec<Vec<T>> {
     let mut cut = Vec::with_capacity(parts);
     for others in (1..parts).rev() {
@@ -29,7 +29,7 @@ fn split<T: Windowed>(mut window: Vec<T>, parts: usize, shares: bool) -> Vec<Vec
     cut
 }
 
-/// How many requests go into the first part where `others` parts share the rest evenly.
+/// Number of requests in the first part if `others` parts share the rest evenly.
 fn first_part<T: Windowed>(window: &[T], others: usize, shares: bool) -> usize {
     let shared = |place: usize| match place.checked_sub(1) {
         Some(before) if shares && place < window.len() => shared_tokens(&window[before], &window[place]),
@@ -41,7 +41,7 @@ fn first_part<T: Windowed>(window: &[T], others: usize, shares: bool) -> usize {
     let (mut before, mut best) = (0, (usize::MAX, window.len()));
     for (place, shared) in shared.iter().enumerate().skip(1) {
         before += work(place - 1);
-        // Both times `others`, which keeps the numbers whole.
+        // Both multiplied by `others`, to stay with integers.
         let longest = (before * others).max(all - before + shared);
         if longest < best.0 {
             best = (longest, place);
@@ -50,7 +50,7 @@ fn first_part<T: Windowed>(window: &[T], others: usize, shares: bool) -> usize {
     best.1
 }
 
-/// The sink that parts share, and whether it has refused a result.
+/// The shared sink, and whether it has rejected a result.
 struct SharedSink<'s, 'a, A> {
     sink: &'s mut Sink<'a, A>,
     refused: bool,
@@ -60,7 +60,7 @@ struct SharedSink<'s, 'a, A> {
 enum PartEnd {
     Done(Usage),
     Failed(LmError),
-    /// Because another part failed.
+    /// Stopped because another part failed.
     Stopped,
 }
 
@@ -68,11 +68,11 @@ enum PartEnd {
 #[error("another device has failed")]
 struct OtherFailed;
 
-/// What a worker does with its part.
+/// Work of one worker on its part.
 type PartWork<'r, W, T, A> = dyn Fn(W, Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + Sync + 'r;
 
-/// Runs each part on a thread of its own. When one fails, the others end with the next result, which the sink still
-/// gets; the error is that of the first part that failed by itself, and a panic goes on in the caller.
+/// Runs each part on its own thread. If one fails, the others stop after their next result, which the sink still
+/// receives. Returns the error of the first part that failed on its own; a panic continues in the caller.
 fn run_parts<W: Send, T: Send, A: Send>(
     parts: Vec<(W, Vec<T>)>,
     sink: &mut Sink<'_, A>,
@@ -84,7 +84,7 @@ fn run_parts<W: Send, T: Send, A: Send>(
         let mut was_stopped = false;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             run(worker, part, &mut |index, answer| {
-                // A sink that panicked takes nothing either.
+                // A sink that panicked receives nothing more.
                 let open = shared.lock().ok().filter(|shared| !shared.refused);
                 let given = open.map(|mut open| {
                     let given = (open.sink)(index, answer);
@@ -110,13 +110,13 @@ fn run_parts<W: Send, T: Send, A: Send>(
     let ended: Vec<_> = thread::scope(|scope| {
         let work = &work;
         let running: Vec<_> = parts.into_iter().map(|(worker, part)| scope.spawn(move || work(worker, part))).collect();
-        // The work catches its panics itself.
+        // The work catches its own panics.
         running.into_iter().map(|running| running.join().and_then(|ended| ended)).collect()
     });
     let (mut usage, mut failed) = (Usage::default(), None);
     for part in ended {
         match part.unwrap_or_else(|panic| resume_unwind(panic)) {
-            // Each device holds its own keys and values: their peaks do not add up.
+            // Each device has its own keys and values, so their peaks do not add up.
             PartEnd::Done(of_part) => usage += of_part,
             PartEnd::Failed(error) => failed = failed.or(Some(error)),
             PartEnd::Stopped => {}
@@ -125,7 +125,7 @@ fn run_parts<W: Send, T: Send, A: Send>(
     failed.map_or(Ok(usage), Err)
 }
 
-/// Which of several devices failed.
+/// Which device failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{place}: {source}")]
 struct DeviceFailed {
@@ -142,7 +142,7 @@ fn on_device(place: Placement, error: LmError) -> LmError {
 }
 
 impl Model {
-    /// The parts of a window, each with the copy that answers it.
+    /// The parts of a window, each with the replica that answers it.
     pub(crate) fn parts<T: Windowed>(&self, window: Vec<T>) -> Vec<(&Replica, Vec<T>)> {
         let shares = self.schedule(self.first()).share_prefixes;
         self.replicas.iter().zip(split(window, self.replicas.len(), shares)).collect()
@@ -157,7 +157,7 @@ impl Model {
     ) -> Result<Usage, LmError> {
         if self.replicas.len() == 1 {
             let answered = answer(self.first(), window, sink);
-            // On `cpu` there is no other device that could be meant.
+            // On `cpu` there is only one device.
             let is_cpu = self.first().place == DeviceChoice::Cpu.into();
             return answered.map_err(|error| if is_cpu { error } else { on_device(self.first().place.clone(), error) });
         }
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A prompt's tokens, and how many its answer has.
+    /// A prompt's tokens, and the number of answer tokens.
     impl Windowed for (Vec<u32>, usize) {
         fn tokens(&self) -> &[u32] {
             &self.0
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// As many prompts as each number says below a context of its own with so many tokens.
+    /// For each size, a separate context of `tokens` tokens with that many prompts.
     fn contexts(sizes: &[u32], tokens: u32) -> Vec<(Vec<u32>, usize)> {
         let prompt = |context: u32, question: u32| {
             let context = (0..tokens).map(|token| 1000 * (context + 1) + token);
@@ -212,10 +212,10 @@ mod tests {
     fn parts_are_cut_between_contexts_and_take_equally_long() {
         assert_eq!(sizes(&contexts(&[10, 10], 100), 2, true), [10, 10]);
         assert_eq!(sizes(&contexts(&[10; 12], 100), 4, true), [30; 4]);
-        // A cut in the middle would compute a context twice.
+        // A split in the middle would compute a context twice.
         assert_eq!(sizes(&contexts(&[9, 11], 100), 2, true), [9, 11]);
         assert_eq!(sizes(&contexts(&[12, 8], 100), 2, true), [12, 8]);
-        // A cut in the second context costs less than an idle device.
+        // A split in the second context costs less than an idle device.
         assert_eq!(sizes(&contexts(&[40, 40, 40], 20), 2, true), [60, 60]);
         assert_eq!(sizes(&contexts(&[10], 0), 2, true), [5, 5]);
     }
@@ -235,10 +235,10 @@ mod tests {
         assert_eq!(sizes(&contexts(&[5], 10), 1, true), [5]);
     }
 
-    /// Requests of each of two parts.
+    /// Requests per part.
     const EACH: usize = 1000;
 
-    /// Runs two parts, in which each answer is ten times its position; the answers that the sink took.
+    /// Runs two parts in which each answer is ten times its position. Returns the answers received by the sink.
     fn run(
         answer: impl Fn(usize, usize) -> Result<(), LmError> + Sync,
         sink: impl Fn(usize) -> Result<(), SinkError> + Sync,
@@ -269,14 +269,14 @@ mod tests {
         on_device(DeviceChoice::Cuda(worker).into(), LmError::Model("out of memory".into()))
     }
 
-    /// Long enough for another thread to fail while a part is answered.
+    /// Long enough for another thread to fail during a part.
     fn pause() {
         thread::sleep(Duration::from_millis(1));
     }
 
     #[test]
     fn parts_run_at_the_same_time_and_every_result_comes_under_its_position() {
-        // Neither part can begin before the other.
+        // Neither part can start before the other.
         let barrier = Barrier::new(2);
         let together = |_, index: usize| {
             if index.is_multiple_of(EACH) {

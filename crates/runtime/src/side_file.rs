@@ -1,4 +1,4 @@
-//! The small files beside a model's weights, which come with it and are not trusted.
+//! Reads small untrusted files next to a model's weights.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::skip_byte_order_mark;
 
-/// Bytes; the largest `tokenizer.json` of real models have some forty millions.
+/// Maximum file size in bytes; the largest real `tokenizer.json` has about 40 MB.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
-/// Whether a file is there. A link that leads nowhere is: what it stood for was part of the model.
+/// Whether a file exists. A dangling link counts, because its target was part of the model.
 pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// A file with what changes when it is written or replaced: no program can set the time of the last change.
+/// A file with its inode and change time, to detect writes and replacement. Programs cannot set the change time.
 pub(crate) type FileState = (PathBuf, Option<(u64, i64, i64)>);
 
-/// The state of a file now; none on systems that do not tell it.
+/// The current state of a file; `None` on systems that do not report it.
 pub(crate) fn file_state(path: PathBuf) -> FileState {
     #[cfg(unix)]
     let state = {
@@ -29,11 +29,12 @@ pub(crate) fn file_state(path: PathBuf) -> FileState {
     (path, state)
 }
 
-/// The whole file without a byte order mark. What is no regular file (a pipe may never end) and what is far too large is refused.
+/// Reads a whole file without its byte order mark. Rejects files that are not regular (a pipe may be endless) or too
+/// large.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opened only where it is one: opening a pipe waits for whoever writes to it.
+    // Checked before opening, because opening a pipe blocks until it is written to.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -41,7 +42,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it has {} MiB; {} are allowed", bytes >> 20, MAX_BYTES >> 20)));
     }
     let mut content = Vec::with_capacity(bytes as usize);
-    // It may have grown since its length was asked for.
+    // The file may have grown since its size was read.
     skip_byte_order_mark(BufReader::new(file.take(MAX_BYTES)))?.read_to_end(&mut content)?;
     Ok(content)
 }

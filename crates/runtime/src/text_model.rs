@@ -1,4 +1,4 @@
-//! The text-encoder contract on an encoder and its tokenizer.
+//! The text encoder interface for an encoder and its tokenizer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::options::LoadOptions;
 use crate::threads::{ComputeThreads, computing_error};
 use crate::tokenizer::Tokenizer;
 
-/// What an encoder's files say of texts, without its weights: how they are cut into tokens, and what frames them.
+/// Tokenizer and special tokens of an encoder, without its weights.
 pub struct TextFiles {
     encoder: Arc<PromptEncoder>,
     framing: Framing,
@@ -36,14 +36,14 @@ pub struct TextModel {
     memory: ModelMemory,
 }
 
-/// How vocabularies write what stands behind a mask.
+/// Spellings of the mask token in vocabularies.
 const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 impl TextFiles {
-    /// Takes them from the checkpoint of an encoder, which is hashed for its description.
+    /// Reads the files from an encoder's checkpoint, which is hashed for its description.
     pub fn new(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
-        // One copy computes.
+        // A single copy computes.
         let options = LoadOptions { devices: options.devices.one_copy(), ..options };
         let description = checkpoint.describe(options, checkpoint.fingerprint()?);
         let ModelConfig::Encoder(config) = &checkpoint.config else {
@@ -51,7 +51,7 @@ impl TextFiles {
         };
         let tokenizer = checkpoint.encoder.tokenizer();
         let [before, after] = tokenizer.frame().clone();
-        // A piece of that name that is no special token is a word like any other.
+        // A piece with that name that is not special is an ordinary word.
         let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
         Ok(Self {
             encoder: checkpoint.encoder.clone(),
@@ -65,7 +65,7 @@ impl TextFiles {
         self.encoder.tokenizer()
     }
 
-    /// What is known of the encoder.
+    /// Properties of the encoder.
     pub fn config(&self) -> &EncoderConfig {
         &self.config
     }
@@ -105,13 +105,13 @@ impl TextTokenizer for TextFiles {
 }
 
 impl TextModel {
-    /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
-    /// the first copy's devices, instruction set, threads, and how many tokens run together.
+    /// Loads an encoder from this machine. Of the options, only precision, the first copy's devices, instruction set,
+    /// threads and tokens per batch apply.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         Self::from_checkpoint(&Checkpoint::open(located)?, options)
     }
 
-    /// Loads an encoder whose files were opened.
+    /// Loads an encoder from an opened checkpoint.
     pub fn from_checkpoint(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::new(options.threads)?;
@@ -132,14 +132,13 @@ impl TextModel {
         })
     }
 
-    /// What it takes on its device.
+    /// Memory on its device.
     pub fn memory(&self) -> &ModelMemory {
         &self.memory
     }
 
-    /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it
-    /// included, as sentence-transformers makes them of models with mean pooling. What is beyond the model's context is
-    /// left out.
+    /// One vector of length one per text: the mean of the last hidden states over its tokens and special tokens, as in
+    /// sentence-transformers with mean pooling. Text beyond the context is truncated.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
         let limit = self.files.config.description.context_length;
         let framing = &self.files.framing;
@@ -161,7 +160,7 @@ impl TextModel {
         Ok(vectors)
     }
 
-    /// Ranges of sequences that run together, given their lengths: as many as the budget holds, at least one.
+    /// Ranges of sequences that run together, from their lengths: as many as the token budget allows, at least one.
     fn packs(&self, lengths: &[usize]) -> Vec<Range<usize>> {
         let (mut packs, mut start, mut tokens) = (Vec::new(), 0, 0);
         for (index, length) in lengths.iter().enumerate() {

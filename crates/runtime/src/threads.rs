@@ -1,4 +1,4 @@
-//! Keeping the threads of a pool at hand while a model computes.
+//! Keeps the threads of a pool awake while a model computes.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,19 +13,19 @@ use rayon::{ThreadPool, Yield};
 
 use crate::checkpoint::LoadError;
 
-/// How often a thread looks for work before it lets others run in between: between two products of a step it finds some
-/// long before, and where another process wants the processor, that is not kept from it by a thread with nothing to do.
+/// Number of spins before a thread yields. Between two products of a step, work arrives much earlier; an idle thread
+/// must not keep the CPU from other processes.
 const SPINS: u32 = 1000;
 
-/// The threads that a model computes on, one piece of work at a time.
+/// The threads of a model, which run one piece of work at a time.
 pub(crate) struct ComputeThreads {
     pool: ThreadPool,
-    /// Taken outside the pool: a thread of it that waited for its turn could be the one that the work before needs.
+    /// Taken outside the pool: a pool thread that waited for its turn could be needed by the previous work.
     turn: Mutex<()>,
 }
 
 impl ComputeThreads {
-    /// As many threads as asked for, by default one for each processor.
+    /// Creates this many threads, by default one per processor.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self, LoadError> {
         let threads = threads.unwrap_or(0);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -33,7 +33,7 @@ impl ComputeThreads {
         Ok(Self { pool, turn: Mutex::new(()) })
     }
 
-    /// So many sets of threads, which divide those asked for among them; at least one for each.
+    /// Creates several sets that divide the threads among them, at least one each.
     pub(crate) fn shares(threads: Option<usize>, sets: usize) -> Result<Vec<Self>, LoadError> {
         if sets == 1 {
             return Ok(vec![Self::new(threads)?]);
@@ -47,12 +47,12 @@ impl ComputeThreads {
         self.pool.current_num_threads()
     }
 
-    /// Runs work on the threads that often waits for a disk: loading.
+    /// Runs I/O-bound work on the threads: loading.
     pub(crate) fn load<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)
     }
 
-    /// [`run`](Self::run) of a model's step: memory that it cannot have is an error.
+    /// [`run`](Self::run) for a step of the model; a failed memory allocation is returned as an error.
     pub(crate) fn compute<T: Send>(
         &self,
         work: impl FnOnce() -> candle_core::Result<T> + Send,
@@ -61,17 +61,16 @@ impl ComputeThreads {
             Ok(done) => return done,
             Err(unwound) => unwound,
         };
-        // `Cuda` is the one wrapper of candle's that keeps an error as it is; `computing_error` takes it out again.
-        // Nothing of the step is used again: it begins by saying how much of each buffer it wants.
+        // `Cuda` is candle's only wrapper that preserves an error; `computing_error` unwraps it. Nothing of the failed
+        // step is reused, because each step declares its buffer sizes first.
         unwound
             .downcast::<NoMemory>()
             .map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::Cuda(why)))
     }
 
-    /// Runs `work` on the threads, none of which falls asleep before it is done, though one that finds nothing to do for a
-    /// while lets other processes run. A decoding step is a hundred products
-    /// with hardly anything between them; to wake a thread for each takes longer than what it then computes. Which
-    /// thread computes what changes no result.
+    /// Runs `work` on the threads. None of them sleeps before it is done, but an idle thread yields to other processes
+    /// after a while. A decoding step is a hundred products in quick succession, and waking threads for each takes
+    /// longer than the product. The result does not depend on which thread computes what.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.pool.install(|| {
@@ -79,7 +78,7 @@ impl ComputeThreads {
             let own = rayon::current_thread_index();
             rayon::in_place_scope(|scope| {
                 for _ in 1..rayon::current_num_threads() {
-                    // On the thread that waits for the others it would wait for itself.
+                    // On the thread that waits for the others, it would wait for itself.
                     scope.spawn(|_| {
                         let mut idle = 0;
                         while !done.load(Ordering::Acquire) && rayon::current_thread_index() != own {
@@ -94,7 +93,7 @@ impl ComputeThreads {
                         }
                     });
                 }
-                // Also where the work panics.
+                // Also on panic.
                 let _end = End(&done);
                 work()
             })
@@ -102,7 +101,7 @@ impl ComputeThreads {
     }
 }
 
-/// Says that the work is done when it goes.
+/// Signals on drop that the work is done.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -111,8 +110,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What candle says of a step; where the system or the device gave no memory for it, or cannot count so far, that, with what
-/// to do about it.
+/// Candle's error of a step. A failed memory allocation or an overflow gets a hint.
 pub(crate) fn computing_error(error: candle_core::Error) -> BoxedError {
     match DeviceLimitError::of(error) {
         Ok(limit) => Box::new(limit),

@@ -1,14 +1,14 @@
-//! Label probabilities at a named point of generated text.
+//! Label probabilities at a marker in generated text.
 
 use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
 
 use crate::engine::generate::{Decode, GeneratedText, TokenPrompt};
 
-/// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None`
-/// where none was asked for, or the text has no marker.
+/// The query for the labels after the last occurrence of the marker. `None` if no verdict was requested or the text has
+/// no marker.
 ///
-/// Conditioned on the prompt and the generated tokens up to the marker's end. Where the marker ends inside a token,
-/// that token's text up to there is charged to the labels, by the same rule as at any other boundary.
+/// Conditioned on the prompt and the generated tokens up to the end of the marker. If the marker ends inside a token,
+/// that token's text up to there is scored with the labels, as at any other boundary.
 pub(crate) fn verdict_request(
     request: &GenerateRequest,
     prompt: &TokenPrompt,
@@ -17,12 +17,11 @@ pub(crate) fn verdict_request(
 ) -> Option<ScoreRequest> {
     let (marker, labels) = request.verdict.as_ref()?;
     let end = generated.text.rfind(marker.as_str())? + marker.len();
-    // A part of a text may have none though the whole does: then it is not where the marker ends.
+    // A prefix of a text may be undecodable although the whole is valid; then the marker does not end there.
     let text_before = |count: usize| decode(&generated.token_ids[..count]).ok();
     let whole = &generated.text[..end];
-    // The most tokens whose text lies before the end of the marker.
-    // Downwards: where a token ends inside a character, the text so far ends in a replacement and begins no text at
-    // all.
+    // The most tokens whose text ends at or before the end of the marker. Searched downwards: if a token ends inside a
+    // character, the decoded text ends in a replacement character and is no prefix of the text.
     let (count, before) = (0..=generated.token_ids.len())
         .rev()
         .find_map(|count| Some((count, text_before(count).filter(|text| whole.starts_with(text.as_str()))?)))?;

@@ -1,4 +1,4 @@
-//! Work lists that are longer than memory: requests are held, and run, a window at a time.
+//! Work lists that exceed memory: requests are held and run one window at a time.
 
 use std::collections::VecDeque;
 
@@ -6,29 +6,28 @@ use probity_lm::{LmError, Requests, Sink, Usage};
 
 use crate::Model;
 
-/// Something that a window holds.
+/// An item of a window.
 pub(crate) trait Windowed {
     /// The prompt's tokens.
     fn tokens(&self) -> &[u32];
 
-    /// Tokens that are held for it.
+    /// Tokens held in memory for it.
     fn held_tokens(&self) -> usize;
 
-    /// Tokens to compute after the prompt, at most.
+    /// Maximum tokens to compute after the prompt.
     fn answer_tokens(&self) -> usize;
 }
 
-/// How many tokens two prompts have in common from their first on.
+/// Length of the common prefix of two prompts in tokens.
 pub(crate) fn shared_tokens<T: Windowed>(a: &T, b: &T) -> usize {
     a.tokens().iter().zip(b.tokens()).take_while(|(a, b)| a == b).count()
 }
 
-/// What a request takes besides its tokens, in tokens.
+/// Overhead of a request besides its tokens, in tokens.
 const OVERHEAD: usize = 64;
 
-/// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that
-/// share a long beginning stand together in a work list, and so run together. A list of less than twice the limit is
-/// one window.
+/// Splits a list into windows of `limit` to twice as many tokens, where neighbours share the least. Prompts with a long
+/// common prefix are adjacent in a work list and so run together. A list of less than twice the limit is one window.
 struct WindowCutter<T> {
     limit: usize,
     waiting: VecDeque<T>,
@@ -40,7 +39,7 @@ impl<T: Windowed> WindowCutter<T> {
         Self { limit: limit.max(1), waiting: VecDeque::new(), tokens: 0 }
     }
 
-    /// The next window of what `pull` gives; empty at its end.
+    /// The next window of items from `pull`; empty at the end.
     fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
         while self.tokens < 2 * self.limit {
             let Some(item) = pull()? else {
@@ -55,7 +54,7 @@ impl<T: Windowed> WindowCutter<T> {
         Ok(window)
     }
 
-    /// After how many items to cut: the last of the places beyond the limit at which the fewest tokens are shared.
+    /// Number of items before the split: the last position beyond the limit at which the fewest tokens are shared.
     fn cut(&self) -> usize {
         let mut tokens = 0;
         let mut best = (usize::MAX, self.waiting.len());
@@ -74,8 +73,8 @@ impl<T: Windowed> WindowCutter<T> {
 type AnswerWindow<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
 
 impl Model {
-    /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is
-    /// nothing to compute; `run` answers a window.
+    /// Runs a work list one window at a time. `hold` returns the item for a request, or its result if there is nothing
+    /// to compute. `run` answers a window.
     pub(crate) fn in_windows<R, T: Windowed, A>(
         &self,
         requests: &mut Requests<'_, R>,
@@ -90,7 +89,7 @@ impl Model {
                 for (index, request) in requests.by_ref() {
                     match hold(index, request)? {
                         Ok(held) => return Ok(Some(held)),
-                        // Told at once: there is nothing to compute, so it would hold a place in a window for nothing.
+                        // Sent immediately, because there is nothing to compute.
                         Err(result) => {
                             self.progress().pass();
                             sink(index, result).map_err(LmError::Sink)?;
@@ -140,7 +139,7 @@ mod tests {
         }
     }
 
-    /// `groups` contexts, each with `each` prompts below it.
+    /// `groups` contexts, each with `each` prompts.
     fn list(groups: u32, each: u32) -> Vec<Vec<u32>> {
         let prompt = |g: u32, k: u32| {
             (0..36)

@@ -1,4 +1,4 @@
-//! Tokens that vocabularies add: user-defined pieces, marks that steer, tokens that strip white space.
+//! Added tokens of vocabularies: user-defined pieces, control markers, tokens that strip white space.
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
@@ -21,7 +21,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
 
-/// A GGUF file with these tokens, their scores and types.
+/// A GGUF file with these tokens, scores and types.
 fn vocabulary(model: &str, tokens: &[(&str, f32, i32)]) -> Gguf {
     Gguf::default()
         .text("tokenizer.ggml.model", model)
@@ -81,7 +81,7 @@ fn marks_of_thoughts_are_decoded_where_they_are_control_tokens() {
     assert_eq!(probity_lm::without_thoughts(&text).expect("closed").trim(), "b");
 }
 
-/// A byte-level vocabulary of all bytes and these added tokens, which begin at 256.
+/// A byte-level vocabulary with all bytes and these added tokens from id 256 on.
 fn byte_level(added: &[&str]) -> Gguf {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut other = 0x100u32..;
@@ -95,7 +95,7 @@ fn byte_level(added: &[&str]) -> Gguf {
         .map(|text| (text.as_str(), 0.0, NORMAL))
         .chain(added.iter().map(|text| (*text, 0.0, USER_DEFINED)))
         .collect();
-    // The file format has no empty list of texts without a type, and no merges make a vocabulary of bytes.
+    // The file format requires a type for an empty list of strings. Without merges, it is a vocabulary of bytes.
     vocabulary("gpt2", &tokens).meta("tokenizer.ggml.merges", Meta::Strs(Vec::new()))
 }
 
@@ -105,7 +105,7 @@ fn with_pre(gguf: Gguf, name: &str) -> Gguf {
 
 #[test]
 fn an_added_token_of_a_byte_level_vocabulary_is_decoded_as_it_is_written() {
-    // In GPT-2's alphabet `č` stands for a carriage return, `õ` for a byte that no UTF-8 has, and `日` for nothing.
+    // In GPT-2's alphabet `č` encodes a carriage return, `õ` a byte that never occurs in UTF-8, and `日` nothing.
     for added in ["včela", "õ", "日č", "Ġ"] {
         let tokenizer = read(&with_pre(byte_level(&[added]), "gpt-2")).expect("valid");
         let text = format!("a{added} {added}b");
@@ -162,7 +162,7 @@ fn a_settled_text_is_the_beginning_of_every_longer_one() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers/tiny-spm-json/tokenizer.json");
     let tokenizer = Tokenizer::from_json(&path).expect("a tokenizer");
     let bytes = |byte: u8| tokenizer.token_id(&format!("<0x{byte:02X}>")).expect("a byte piece");
-    // A letter of two bytes, a line end, and an emoji that is cut off: together they are no text.
+    // A letter of two bytes, a newline and a truncated emoji: together they are not valid text.
     let run: Vec<u32> = [0xc3, 0xa9, b'\n', 0xf0, 0x9f].map(bytes).into();
     let all = [ids(&tokenizer, "so "), run.clone(), ids(&tokenizer, "it is"), run].concat();
     for end in 1..=all.len() {
@@ -176,7 +176,7 @@ fn a_settled_text_is_the_beginning_of_every_longer_one() {
     assert!(!decoded(all.len()).starts_with(&decoded(all.len() - 3)), "a run of bytes changes what it was before");
 }
 
-/// A small model whose last token is an added one of this content.
+/// A small model whose last token is an added one with this content.
 fn model_with(content: &str) -> (tempfile::TempDir, Model) {
     let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/qwen2");
     let folder = tempfile::tempdir().expect("a folder");
@@ -246,7 +246,7 @@ fn marks_of_thoughts_and_tools_come_from_templates_alone() {
     }
 }
 
-/// A vocabulary that is large enough for the places by which a family is known.
+/// A vocabulary large enough for the ids that identify a family.
 fn with_tokens_at(model: &str, pieces: &[(&str, f32, i32)], at: &[(u32, &str)]) -> Gguf {
     let count = at.iter().map(|(id, _)| *id as usize + 1).max().unwrap_or(0);
     let mut tokens: Vec<(String, f32, i32)> = (0..count).map(|id| (format!("token{id}"), -100.0, NORMAL)).collect();
@@ -303,12 +303,12 @@ fn a_splitting_that_the_converter_did_not_know_is_a_caution_and_an_unknown_one_a
     let pieces = [("<unk>", 0.0, 2), ("▁", -1.0, NORMAL)];
     assert!(cautions(with_pre(vocabulary("llama", &pieces), "default")).is_empty(), "sentencepiece splits nothing");
     let error = read(&with_pre(byte_level(&[]), "no-such")).err().expect("unknown");
-    assert!(error.to_string().contains("does not know how `no-such` splits text into words"), "{error}");
+    assert!(error.to_string().contains("unknown pre-tokenizer `no-such`"), "{error}");
     let hint = error.help().expect("a hint").to_string();
     assert!(hint.contains("tokenizer.json") && !hint.contains("convert"), "{hint}");
 }
 
-/// The base model, where it was fetched.
+/// The base model, if downloaded.
 fn gemma_3() -> Option<Model> {
     match locate("gemma3-270m") {
         Ok(located) => Some(Model::load(&located, LoadOptions::default()).expect("loads")),
@@ -323,7 +323,7 @@ fn gemma_3() -> Option<Model> {
 fn gemma_3s_own_vocabulary_has_the_ids_of_its_tokenizer_json_and_reads_indented_code() {
     let Some(model) = gemma_3() else { return };
     let tokenizer = model.encoder().tokenizer();
-    // Of the tokenizers library on Gemma 3's tokenizer.json.
+    // From the tokenizers library with Gemma 3's tokenizer.json.
     for (text, expected) in [
         ("a  b", &[236_746, 138, 236_763][..]),
         ("    return", &[140, 2060]),
@@ -341,6 +341,6 @@ fn gemma_3s_own_vocabulary_has_the_ids_of_its_tokenizer_json_and_reads_indented_
     };
     let answer = model.score_all(&[request]).expect("scored").remove(0);
     let logprob = answer.continuation().expect("an answer").logprob;
-    // With a token for each space it was -49.77.
+    // With one token per space it was -49.77.
     assert!((-3.3..-3.0).contains(&logprob), "{logprob}");
 }

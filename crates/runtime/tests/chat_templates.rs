@@ -1,6 +1,6 @@
-//! Chat templates against transformers' rendering of them (`tests/goldens/chat_templates.json`, made by
-//! `scripts/goldens/make_chat_templates.py`): expressions of our own, and the collection of templates that
-//! `scripts/get-tokenizers` fetches into the folder that `PROBITY_TOKENIZERS` names.
+//! Chat templates compared with transformers' rendering (`tests/goldens/chat_templates.json`, made by
+//! `scripts/goldens/make_chat_templates.py`): our own expressions, and the collection of templates that
+//! `scripts/get-tokenizers` downloads to the folder in `PROBITY_TOKENIZERS`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use probity_runtime::chat::{ChatError, ChatTemplate};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Counts what a template holds, so that one without end is stopped.
+/// Limits the memory of templates without end.
 #[global_allocator]
 static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::CountingAllocator;
 
-/// What is otherwise on purpose, by reason.
+/// Intended differences, by reason.
 const OTHERWISE: [(&str, &[&str]); 7] = [
     (
         "the engine has no tuples and no ranges: they are lists",
@@ -49,8 +49,8 @@ const OTHERWISE: [(&str, &[&str]); 7] = [
     ("a text's escapes have four digits at most", &["{{ ['é', '\\U0001f600', 'a'] | tojson(ensure_ascii=true) }}"]),
 ];
 
-/// Templates for tools alone, which loop over the tools of a chat that has none: Python fails, and the engine loops over
-/// nothing.
+/// Templates only for tools, which loop over the tools of a chat without any: Python fails, the engine loops zero
+/// times.
 const LOOPS_OVER_NONE: [&str; 3] = [
     "CohereForAI-c4ai-command-r-plus-tool_use.jinja", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja",
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja",
@@ -60,9 +60,9 @@ const LOOPS_OVER_NONE: [&str; 3] = [
 struct Golden {
     tokens: BTreeMap<String, String>,
     chats: BTreeMap<String, Vec<Turn>>,
-    /// Each with its text, absent where it fails.
+    /// Each with its text; absent if it fails.
     expressions: Vec<(String, Option<String>)>,
-    /// By file name, the hash of each rendering and of the file.
+    /// By file name: the hash of each rendering and of the file.
     templates: BTreeMap<String, BTreeMap<String, String>>,
 }
 

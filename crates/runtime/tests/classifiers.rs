@@ -1,4 +1,4 @@
-//! Models with a class head, on files as they are published: reward models, and encoders that read pairs of texts.
+//! Models with a class head, on files as they are published: reward models, and encoders for pairs of texts.
 
 #[path = "../../../tests/device/mod.rs"]
 mod device;
@@ -59,7 +59,7 @@ fn bits(results: &[ScoreResult]) -> Vec<u64> {
     results.iter().flat_map(logits).map(f64::to_bits).collect()
 }
 
-/// The largest difference from the golden logits.
+/// Largest difference from the golden logits.
 fn gap(golden: &Value, results: &[ScoreResult]) -> f64 {
     let expected = golden["cases"].as_array().expect("cases").iter().flat_map(|case| {
         case["logits"].as_array().expect("logits").iter().map(|logit| logit.as_f64().expect("a number"))
@@ -164,7 +164,7 @@ fn logits_are_the_bits_of_one_device_where_layers_are_divided() {
         let divided: Result<Vec<u64>, LoadError> = of("candle-cpu+candle-cpu");
         match divided {
             Ok(divided) => assert_eq!(divided, of("candle-cpu").expect("loads"), "{name}"),
-            // One that has a layer alone.
+            // A model with a single layer.
             Err(error) => assert_eq!(error.to_string(), "the model has too few layers (1) for 2 devices", "{name}"),
         }
     }
@@ -178,7 +178,7 @@ fn a_text_fills_the_context_to_its_end_and_no_further() {
         prompt: Prompt::Text(vec!["the"; words].join(" ")),
         ask: Ask::Classes,
     };
-    // 128 with what frames it.
+    // 128 with special tokens.
     let results = model.score_all(&[text(126), text(127)]).expect("scores");
     assert_eq!(results[0].outcome, Outcome::Scored);
     assert_eq!(results[1].outcome, Outcome::TooLong { tokens_needed: 129, limit: 128 });
@@ -191,7 +191,7 @@ fn a_text_that_leaves_no_token_is_empty() {
         let results = load(name, LoadOptions::default()).score_all(&["", "the"].map(text)).expect("scores");
         assert_eq!([&results[0].outcome, &results[1].outcome], [&Outcome::Empty, &Outcome::Scored], "{name}");
     }
-    // BERT's normalizer takes control characters away.
+    // BERT's normaliser removes control characters.
     let text = ScoreRequest { id: "x".into(), prompt: Prompt::Text("\u{1}\u{2}".into()), ask: Ask::Classes };
     let results = load("bert-nli", LoadOptions::default()).score_all(&[text]).expect("scores");
     assert_eq!(results[0].outcome, Outcome::Empty);
@@ -206,18 +206,18 @@ fn what_a_model_cannot_be_asked_is_refused_by_name() {
     let reward = load("llama-reward", LoadOptions::default());
     let labels = Ask::Labels(LabelSet::words(["A", "B"]).expect("labels"));
     let error = reward.score_all(&[ScoreRequest { id: "x".into(), prompt: text(), ask: labels }]).expect_err("refused");
-    assert!(told(error).contains("tells classes apart (LABEL_0), and says nothing of tokens: the method reward"));
+    assert!(told(error).contains("is a classifier (LABEL_0) and has no token probabilities: use the method reward"));
     let error = reward
         .generate(&mut [GenerateRequest::greedy("x", text(), 4)].into_iter(), &mut |_, _| Ok(()))
         .expect_err("refused");
-    assert!(told(error).contains("says nothing of tokens"));
+    assert!(told(error).contains("has no token probabilities"));
     let language = load_path(&folder("../models/llama"), LoadOptions::default()).expect("loads");
     let error =
         language.score_all(&[ScoreRequest { id: "x".into(), prompt: text(), ask: Ask::Classes }]).expect_err("refused");
-    assert!(told(error).contains("no head that tells classes apart: a reward model or a classifier is needed"));
+    assert!(told(error).contains("no class head: use a reward model or a classifier"));
 }
 
-/// A copy of a checkpoint whose configuration is another.
+/// A copy of a checkpoint with a modified configuration.
 fn changed(name: &str, from: &Path, change: impl FnOnce(&mut Value)) -> PathBuf {
     let to = std::env::temp_dir().join(format!("probity-classifiers-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&to).expect("a folder");
@@ -286,7 +286,7 @@ fn a_decoders_head_reads_the_last_token_that_is_not_padding() {
         let prompt = Prompt::Tokens([&ids[..], behind].concat());
         logits(&model.score_all(&[ScoreRequest { id: "x".into(), prompt, ask: Ask::Classes }]).expect("scores")[0])
     };
-    // Which token is padding is the configuration's to say; transformers finds the same.
+    // The configuration determines the padding token; same result as transformers.
     let path = changed("padded", &folder("llama-reward"), |config| config["pad_token_id"] = json!(200));
     let (usual, padded) =
         (load("llama-reward", LoadOptions::default()), load_path(&path, LoadOptions::default()).expect("loads"));
@@ -308,7 +308,7 @@ fn a_pair_that_nothing_parts_is_refused() {
     let ask = |prompt| model.score_all(&[ScoreRequest { id: "x".into(), prompt, ask: Ask::Classes }]);
     let messages = vec![Message::new(Role::User, "why?"), Message::new(Role::Assistant, "so.")];
     let error = ask(Prompt::Chat { messages, answer_prefix: String::new() }).expect_err("refused").to_string();
-    assert!(error.contains("no token that stands between the two texts of a pair"), "{error}");
+    assert!(error.contains("no separator for a pair of texts"), "{error}");
     ask(Prompt::Text("why?".into())).expect("one text");
 }
 
@@ -335,7 +335,7 @@ fn what_a_template_changes_or_drops_is_not_judged_and_the_rest_is() {
         let results = model.score_all(&texts.map(request)).expect("the rest go on");
         for (result, altered) in results.iter().zip(altered) {
             match &result.outcome {
-                Outcome::Altered { why } => assert!(why.contains("leaves out or changes what the message of"), "{why}"),
+                Outcome::Altered { why } => assert!(why.contains("omits or changes the message of"), "{why}"),
                 outcome => assert_eq!(*outcome, Outcome::Scored, "{shown}"),
             }
             assert_eq!(result.answer.is_none(), altered, "{shown}: {result:?}");
@@ -369,7 +369,7 @@ fn a_text_without_the_end_at_which_a_decoders_head_reads_is_refused_by_name() {
     let model = load("t5-regression", LoadOptions::default());
     let error = told(&model, Prompt::Tokens(vec![40, 50]));
     assert!(error.contains("no token 1 (`</s>`)") && error.contains("eos_token_id of config.json"), "{error}");
-    // What a candidate writes is none: its text has the frame's ends alone, however often it says so.
+    // Literals in a candidate do not count: its text has only the end tokens added by the tokenizer.
     let scores = ask(&model, Prompt::Text("the </s> farmer </s>".into())).expect("scores");
     assert_eq!(scores[0].outcome, Outcome::Scored);
     let ids = model.encoder().encode_whole_prompt(&Prompt::Text("the </s> farmer </s>".into())).expect("encodes");

@@ -1,5 +1,6 @@
-//! How many operations a batch takes on a device and how many bytes these write, and what is refused before the first. Operations are counted by candle, bytes by the
-//! allocator, both of the whole process: one test alone may run in it.
+//! Number of operations of a batch on a device, bytes written, and requests that are rejected before the first
+//! operation. Candle counts operations and the allocator counts bytes, both per process, so only one test may run in
+//! it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -11,10 +12,10 @@ use probity_models::{KvSpan, PackedDecoder, PackedSegment};
 use probity_runtime::hub::locate;
 use probity_runtime::{Checkpoint, DeviceChoice};
 
-/// Bytes that were allocated so far by a KiB and more. An operation of candle's on the processor allocates what it writes.
+/// Bytes in allocations of at least 1 KiB so far. A candle operation on the CPU allocates its output.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which counts.
+/// The system allocator with a counter.
 struct Counting;
 
 // SAFETY: the system's allocator does the work.
@@ -36,14 +37,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tensors that were made so far, views among them.
+/// Number of tensors created so far, including views.
 fn tensors_made() -> usize {
     let tensor = Tensor::zeros(1, DType::F32, &Device::Cpu).expect("a number");
     let id = format!("{:?}", tensor.id());
     id.trim_matches(|c: char| !c.is_ascii_digit()).parse().expect("ids are numbers")
 }
 
-/// The operations of a batch of texts that continue a context.
+/// Operations of a batch of texts that continue a context.
 fn operations(model: &dyn PackedDecoder, context: &[Arc<KvSpan>], texts: usize, len: usize) -> usize {
     let segment = |text: usize| PackedSegment {
         past: context.to_vec(),
@@ -79,20 +80,20 @@ fn operations_follow_rows() {
     for (name, layers) in [("llama", 2), ("mistral-window", 2), ("gemma2", 4)] {
         let model = load(name);
         let context = context(&*model);
-        // Texts of one token, as while writing, and of several; the first batch makes the pool grow.
+        // Texts of one token, as during generation, and of several. The first batch grows the pool.
         for len in [1, 9] {
             operations(&*model, &context, 120, len);
             let counts = [4, 8, 60, 120].map(|texts| operations(&*model, &context, texts, len));
             println!("{name}: texts of {len} tokens, {counts:?} operations");
             assert!(counts.iter().all(|count| *count == counts[0]), "{name}: {counts:?}");
-            // Views are counted too.
+            // Including views.
             assert!(counts[0] <= 160 * layers, "{name}: {counts:?}");
         }
     }
 }
 
-/// A batch of the job of 240 comparisons (`scripts/bench/work.py`): a context of 400 tokens and a first candidate of 60 are
-/// there, and each text is a second candidate of 60 with a question of 40.
+/// A batch of the job of 240 comparisons (`scripts/bench/work.py`): a context of 400 tokens and a first candidate of 60
+/// are cached, and each text is a second candidate of 60 with a question of 40.
 fn operations_of_comparisons_are_those_of_one_layer_each() {
     let model = load("llama");
     let tokens = |count: usize| (0..count).map(|at| (at * 7 % 200) as u32).collect::<Vec<_>>();
@@ -105,12 +106,12 @@ fn operations_of_comparisons_are_those_of_one_layer_each() {
     let counts = [10, 20, 40, 60].map(|texts| operations(&*model, &past, texts, 100));
     println!("comparisons: {counts:?} operations and views in two layers and the rest");
     assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
-    // More than half are views: of 72 operations in each layer, see docs/devices.md, and what both layers share.
+    // More than half are views: 72 operations per layer, see docs/devices.md, and shared ones.
     assert!(counts[0] <= 2 * 200, "{counts:?}");
 }
 
-/// Megabytes that the job of 240 comparisons writes, so many texts at once, and its operations and views. The output head, whose
-/// rows are the same whatever is shared, has none of them.
+/// Megabytes written by the job of 240 comparisons at this number of texts per batch, and its operations and views.
+/// Excludes the output head, whose rows do not depend on sharing.
 fn written_by_comparisons(model: &dyn PackedDecoder, at_once: usize) -> (f64, usize) {
     let segment = |past: &[Arc<KvSpan>], first: usize, count: usize| PackedSegment {
         past: past.to_vec(),
@@ -130,7 +131,7 @@ fn written_by_comparisons(model: &dyn PackedDecoder, at_once: usize) -> (f64, us
 }
 
 fn comparisons_write_little_beside_what_layers_make() {
-    // PROBITY_COUNTED names another model, whose figures docs/devices.md has.
+    // PROBITY_COUNTED names another model, with figures in docs/devices.md.
     let model = match std::env::var("PROBITY_COUNTED") {
         Ok(folder) => Checkpoint::open(&locate(&folder).expect("is there"))
             .and_then(|checkpoint| checkpoint.load(probity_models::Arithmetic::Exact, DeviceChoice::CandleCpu))
@@ -140,7 +141,7 @@ fn comparisons_write_little_beside_what_layers_make() {
     for at_once in [10, 80] {
         let (written, operations) = written_by_comparisons(&*model, at_once);
         println!("240 comparisons, {at_once} at once: {written:.1} MB written, {operations} operations and views");
-        // 2305 and 2619 of this model; of scores no more than the products, the weights, and few others.
+        // 2305 and 2619 for this model; of the attention scores only the products, the weights, and a few others.
         assert!(std::env::var_os("PROBITY_COUNTED").is_some() || written < 2800.0, "{written} MB");
     }
 }
@@ -150,7 +151,7 @@ fn operations_of_experts_follow_their_number() {
         let model = load(name);
         let context = context(&*model);
         operations(&*model, &context, 200, 1);
-        // Up to 64 rows in f32 the choice stays on the device, and all experts run.
+        // Up to 64 rows in f32, the choice of experts stays on the device and all experts run.
         let few = [4, 8, 60].map(|texts| operations(&*model, &context, texts, 1));
         let many = [100, 150, 200].map(|texts| operations(&*model, &context, texts, 1));
         println!("{name}: {few:?} operations with few rows, {many:?} with many");
@@ -160,11 +161,11 @@ fn operations_of_experts_follow_their_number() {
     }
 }
 
-/// Asserts that something is refused for a token before anything is computed.
+/// Asserts that a token is rejected before anything is computed.
 fn refuses_token<T>(name: &str, refused: impl FnOnce() -> candle_core::Result<T>) {
     let before = tensors_made();
     let error = refused().err().unwrap_or_else(|| panic!("{name} takes a token that there is none of"));
-    // The counter makes one, and an encoder one for results, with nothing in it.
+    // The counter creates one, and an encoder creates an empty one for results.
     let made = tensors_made() - before;
     assert!(made <= 2, "{name}: {made} tensors");
     let message = error.to_string();
@@ -178,7 +179,7 @@ fn tokens_that_there_are_none_of_reach_no_device() {
         tokens: tokens.to_vec(),
         wanted,
     };
-    // Ours, one of candle-transformers', and one with classes.
+    // One of ours, one of candle-transformers, and one with classes.
     for name in ["llama", "mixtral", "glm4", "classifiers/bert-nli", "classifiers/bart-nli"] {
         let model = load(name);
         refuses_token(name, || model.forward(&[text(&[], &good, vec![2]), text(&[], &bad, vec![2])]));
@@ -198,7 +199,7 @@ fn tokens_that_there_are_none_of_reach_no_device() {
     refuses_token("tiny-masked", || encoder.encode(&[good.clone(), bad.clone()], &[1]));
     refuses_token("tiny-masked", || encoder.last_states(std::slice::from_ref(&bad)));
     refuses_token("tiny-masked", || encoder.masked(std::slice::from_ref(&bad), &[vec![1]]));
-    // A row behind the end of its text is no other text's first.
+    // A row after the end of its text must not be read from the next text.
     let error =
         load("llama").forward(&[text(&[], &good, vec![3]), text(&[], &good, vec![2])]).expect_err("no such row");
     assert!(error.to_string().starts_with("row 3 of a text of 3 tokens"), "{error}");

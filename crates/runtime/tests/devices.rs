@@ -1,4 +1,4 @@
-//! The contract on candle's CPU device, or on another that is named, against our kernels, end to end.
+//! End-to-end comparison of candle's CPU device, or of a device from the environment, with our kernels.
 
 #[path = "../../../tests/device/mod.rs"]
 mod device;
@@ -31,7 +31,7 @@ fn on(device: DeviceChoice, model: &str) -> Model {
     load(model, LoadOptions { devices: device.into(), ..LoadOptions::default() }).expect("loads")
 }
 
-/// The golden checkpoints, and `SmolLM2` where it was fetched.
+/// The golden checkpoints, and `SmolLM2` if downloaded.
 fn models() -> Vec<String> {
     let rows = [Kind::Decoder, Kind::EncoderDecoder].into_iter().flat_map(|kind| golden_models(kind, Suite::Texts));
     let mut models: Vec<String> =
@@ -62,7 +62,7 @@ fn work_list(chats: bool) -> Vec<ScoreRequest> {
                 prompt,
                 ask: Ask::Continuation(" Summary A, I think".into()),
             });
-            // What an encoder-decoder reads is one text, and what its answer begins with another.
+            // An encoder-decoder reads one text and begins its answer with another.
             let question = Message::new(Role::User, format!("{context} {a} {b}"));
             requests.extend(chats.then(|| ScoreRequest {
                 id: format!("{i}-{j}-prefix"),
@@ -139,13 +139,13 @@ fn models_of_candle_transformers_answer_alike_whatever_is_shared() {
 fn a_model_of_candle_transformers_is_refused_where_our_kernels_would_run_it() {
     let path = golden("gemma");
     let error = load(path.to_str().expect("UTF-8 path"), LoadOptions::default()).err().expect("refused");
-    assert_eq!(error.to_string(), "gemma models run through candle-transformers alone, not on cpu");
+    assert_eq!(error.to_string(), "gemma models run only through candle-transformers, not on cpu");
     assert!(error.help().expect("a hint").to_string().starts_with("--device candle-cpu"));
     let options =
         LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision: Precision::Fast, ..LoadOptions::default() };
     let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
-    assert_eq!(error.to_string(), "gemma models run in exact precision alone");
-    // Nor does a plan get past its check: no weights are read for it.
+    assert_eq!(error.to_string(), "gemma models run in exact precision only");
+    // Planning fails the same check, without reading weights.
     let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
     let planned = DryModel::check(&Checkpoint::open(&located).expect("opens"), options).err().expect("refused");
     assert_eq!(planned.to_string(), error.to_string());
@@ -249,11 +249,11 @@ fn a_model_that_is_none_of_the_kind_is_refused_on_a_device_too() {
     let device = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
     let path = golden("tiny-masked");
     let error = load(path.to_str().expect("UTF-8 path"), device).err().expect("refused");
-    assert!(error.to_string().contains("says nothing about what follows"), "{error}");
+    assert!(error.to_string().contains("is an encoder and cannot generate"), "{error}");
     let path = golden("tiny-flan-t5");
     let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
     let error = TextModel::load(&located, device).err().expect("refused");
-    assert!(error.to_string().contains("does not read a text as a whole"), "{error}");
+    assert!(error.to_string().contains("is not an encoder"), "{error}");
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
     for precision in [Precision::Dots, Precision::Tiles] {
         let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision, ..LoadOptions::default() };
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
-        assert_eq!(error.to_string(), format!("precision `{}` exists on cpu alone", precision.as_str()));
-        assert_eq!(error.help().expect("a hint").to_string(), "candle-cpu has exact and fast");
+        assert_eq!(error.to_string(), format!("precision `{}` is available on cpu only", precision.as_str()));
+        assert_eq!(error.help().expect("a hint").to_string(), "use exact or fast on candle-cpu");
     }
 }
 
@@ -364,7 +364,7 @@ fn devices_that_cannot_share_the_work_are_refused_before_anything_is_loaded() {
         (
             "cpu,cpu",
             "cpu is listed twice",
-            "--device cpu computes on all processors already; --compute threads sets on how many",
+            "use --device cpu once; it uses all processors, and --compute threads sets their number",
         ),
         (
             "cpu,candle-cpu", "`cpu,candle-cpu` mixes kinds of devices",

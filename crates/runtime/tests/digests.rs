@@ -1,8 +1,8 @@
-//! The same bits on every machine: digests of the numbers of a fixed list of requests, kept in a file that all processors are held
-//! against.
+//! Checks bit-identical results across machines: digests of the numbers for a fixed list of requests, stored in a file
+//! that all processors are compared with.
 //!
-//! `PROBITY_DIGESTS=write` writes the file anew, with the plain twin alone, where a change of bits is meant. The models are the
-//! file's keys; a new one is added with `{}`.
+//! `PROBITY_DIGESTS=write` rewrites the file with the plain instruction set only, after an intended change of results.
+//! The models are the file's keys; add a new one with `{}`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use probity_runtime::{BitProbe, Isa, LoadOptions, Model, ProbeOrder, bit_digest}
 
 /// It has weights of every type.
 const ON_ALL: &str = "tiny-gguf-mixed/model.gguf";
-/// What has been trained, where it was fetched: a GGUF file, and many numbers.
+/// A trained model, if downloaded: a GGUF file with many numbers.
 const TRAINED: &str = "smollm2-135m-instruct";
 
 fn goldens() -> PathBuf {
@@ -51,11 +51,11 @@ fn numbers_have_the_same_bits_on_every_machine() {
             continue;
         }
         for precision in [Precision::Exact, Precision::Dots, Precision::Tiles] {
-            // Weights of 32 bits are exact in it.
+            // 32-bit weights are exact with it.
             if precision == Precision::Dots && !(name.contains("gguf") || name == TRAINED) {
                 continue;
             }
-            // One model goes through all of them; where two instruction sets differ, the kernels' own tests find it sooner.
+            // One model runs on all of them. The kernels' own tests find differences between instruction sets sooner.
             for isa in isas.iter().copied().filter(|isa| write || name == ON_ALL || *isa == Isa::best()) {
                 let got = digest(&path, precision, isa);
                 if write {

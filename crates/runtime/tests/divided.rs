@@ -1,4 +1,5 @@
-//! Layers divided over several devices: on candle's CPU device the bits of one device, whatever else is done.
+//! Layers divided over several devices: on candle's CPU device, results are bit-identical to one device under all other
+//! options.
 
 #[path = "../../../tests/device/mod.rs"]
 mod device;
@@ -14,7 +15,7 @@ use probity_runtime::{
     ModelMemory, TextModel,
 };
 
-/// Two, and three where there are as many layers.
+/// Two devices, and three if there are enough layers.
 fn divisions(name: &str) -> impl Iterator<Item = &'static str> {
     [TWO, THREE].into_iter().filter(move |devices| match check(name, devices) {
         Ok(_) => true,
@@ -28,7 +29,7 @@ fn divisions(name: &str) -> impl Iterator<Item = &'static str> {
 const TWO: &str = "candle-cpu+candle-cpu";
 const THREE: &str = "candle-cpu+candle-cpu+candle-cpu";
 
-/// Of several families, with windows in some layers, experts, quantised weights, and an encoder.
+/// Several families, with windows in some layers, experts, quantised weights, and an encoder.
 const MODELS: [&str; 10] = [
     "llama", "qwen3", "gemma2", "gemma3_text", "mistral-window", "mixtral", "gguf-mixtral/model.gguf",
     "tiny-gguf/model.gguf", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf",
@@ -51,7 +52,7 @@ fn load(name: &str, options: LoadOptions) -> Model {
     Model::load(&golden(name), options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Prompts with a long common beginning, of several lengths.
+/// Prompts with a long shared prefix, of several lengths.
 fn requests() -> Vec<ScoreRequest> {
     let labels = LabelSet::words(["A", "B"]).expect("valid labels");
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March. ".repeat(3);
@@ -101,7 +102,7 @@ fn scores_have_the_bits_of_one_device() {
                 assert_eq!(scores(&model), expected, "{name} on {devices}, way {way}");
             }
         }
-        // Copies that are divided are copies like others.
+        // Divided copies behave like other copies.
         let copies = scores(&load(name, on("candle-cpu,candle-cpu")));
         assert_eq!(scores(&load(name, on(&format!("{TWO},{TWO}")))), copies, "{name}");
     }
@@ -116,7 +117,7 @@ fn texts_and_kept_prefixes_are_those_of_one_device() {
         let run = |devices: &str| {
             let options = LoadOptions { kept_prefixes: KeptPrefixBytes::Third, side_by_side: 3, ..on(devices) };
             let model = load(name, options);
-            // The second list goes on from what the first one left.
+            // The second list reuses the prefix cache of the first.
             let again = [scores(&model), scores(&model)];
             let requests: Vec<GenerateRequest> = (0..5).map(text).collect();
             let mut texts = vec![Vec::new(); requests.len()];
@@ -135,7 +136,7 @@ fn texts_and_kept_prefixes_are_those_of_one_device() {
     }
 }
 
-/// What a decoder makes of a text in two pieces, beside another: logits, and states behind layers.
+/// A decoder's output for a text in two spans, beside another text: logits, and states after layers.
 fn computed(model: &dyn PackedDecoder, has_source: bool) -> (Vec<f32>, Vec<f32>) {
     let segment = |past: &[std::sync::Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
         past: past.to_vec(),
@@ -164,7 +165,7 @@ fn layers_may_be_cut_anywhere_and_lie_on_devices_of_two_kinds() {
         let checkpoint = Checkpoint::open(&golden(name)).expect("it is whole");
         let load = |place: Placement| checkpoint.load(Arithmetic::Exact, place).expect("loads");
         let expected = computed(&*load(DeviceChoice::CandleCpu.into()), has_source);
-        // On a machine with a GPU: there, and on the processor. A tensor on the wrong one is an error.
+        // On a machine with a GPU: there and on the CPU. A tensor on the wrong device is an error.
         for devices in [[device::device(), DeviceChoice::CandleCpu], [DeviceChoice::CandleCpu, device::device()]] {
             for cut in 1..layers {
                 let got = computed(&*load(Placement::new(&devices, &[0, cut])), has_source);
@@ -207,7 +208,7 @@ fn each_device_has_its_share_of_the_memory() {
         let [first, second] = &divided.shares[..] else { panic!("two devices") };
         let (first, second) = (first.layers.clone().expect("its layers"), second.layers.clone().expect("its layers"));
         assert!(first.start == 0 && !first.is_empty() && first.end == second.start && !second.is_empty(), "{name}");
-        // Counted while it runs is what the device holds that holds most.
+        // Counted on the device that holds the most.
         let model = load(name, on(TWO));
         let most = divided.shares.iter().filter_map(DeviceShare::cache_per_token).max().expect("two devices");
         assert_eq!(model.cache_bytes(1000), 1000 * most, "{name}");
@@ -228,7 +229,7 @@ fn what_cannot_be_divided_is_refused_before_it_is_loaded() {
     };
     let (error, hint) = refused("llama", &[TWO, TWO].join("+"));
     assert_eq!(error, "the model has too few layers (3) for 4 devices");
-    assert_eq!(hint, "each device holds at least one layer: name at most 3 joined by +");
+    assert_eq!(hint, "join at most 3 devices with +; each needs at least one layer");
     #[cfg(feature = "candle-transformers")]
     {
         let (error, hint) = refused("phi", TWO);

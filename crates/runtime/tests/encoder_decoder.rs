@@ -1,5 +1,5 @@
-//! The contract on an encoder-decoder, against transformers (`scripts/goldens/make_encoder_decoder.py`) and against
-//! itself.
+//! The language model interface on an encoder-decoder, compared with transformers
+//! (`scripts/goldens/make_encoder_decoder.py`) and with itself.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use probity_runtime::hub::locate;
 use probity_runtime::{DryModel, LoadOptions, Model};
 use serde_json::{Value, json};
 
-/// Of log-probabilities.
+/// Tolerance of log-probabilities.
 const TOLERANCE: f64 = 2e-4;
 
 fn goldens() -> PathBuf {
@@ -50,7 +50,7 @@ fn labels_of(case: &Value) -> LabelSet {
     set.with_termination(if case["termination"] == "end_of_turn" { Termination::EndOfTurn } else { Termination::Open })
 }
 
-/// Every question of the golden file.
+/// Every request of the golden file.
 fn work_list() -> Vec<ScoreRequest> {
     let labels = cases("labels").into_iter().map(|case| (prompt_of(&case), Ask::Labels(labels_of(&case)), case));
     let texts = cases("continuations").into_iter();
@@ -69,7 +69,7 @@ fn generate(model: &Model, requests: &[GenerateRequest]) -> Vec<GenerateResult> 
     results.into_iter().map(|result| result.expect("each is answered")).collect()
 }
 
-/// All that is a number.
+/// All numbers, as bits.
 fn bits(results: &[ScoreResult]) -> Vec<u64> {
     let of = |result: &ScoreResult| match (result.labels(), result.continuation()) {
         (Some(labels), _) => labels.labels.iter().map(|label| label.logprob.to_bits()).collect::<Vec<_>>(),
@@ -146,7 +146,7 @@ fn results_have_the_same_bits_whatever_runs_together() {
         assert_eq!(bits(&alone), expected, "{precision:?}, one by one");
         for other in [
             LoadOptions { share_prefixes: false, ..options },
-            // The longest source does not fit the first of these: it runs whole all the same.
+            // The longest source exceeds the first of these budgets; it runs as a whole anyway.
             LoadOptions { token_budget: Some(7), threads: Some(1), ..options },
             LoadOptions { cache_budget: Some(model.cache_bytes(900)), threads: Some(3), ..options },
             LoadOptions { window_tokens: 1, ..options },
@@ -166,8 +166,8 @@ fn a_source_is_read_once_for_all_that_is_asked_about_it() {
     let case = &cases("labels")[2];
     let len = |name: &str| case[name].as_array().expect("ids").len();
     let (source, prefix) = (len("source"), len("prefix"));
-    // The three begin their answers alike; the continuation's own prefix has a token more, and all its tokens but the
-    // last are seen.
+    // All three share the start of their answers. The continuation's prefix has one more token, and all its tokens
+    // except the last are input.
     let continued = cases("continuations")[1]["tokens"].as_array().expect("ids").len();
     assert_eq!(usage.tokens_computed as usize, source + prefix + 1 + 1 + continued - 1);
     assert_eq!(usage.tokens_unshared as usize, 3 * source + 2 * (prefix + 1) + prefix + 1 + continued - 1);
@@ -203,9 +203,9 @@ fn prompts_in_tokens_are_checked_and_a_plan_costs_what_a_run_does() {
     let ask =
         |prompt| ScoreRequest { id: "t".into(), prompt, ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("valid")) };
     let error = |prompt| model.score_all(&[ask(prompt)]).expect_err("refused").to_string();
-    assert!(error(Prompt::Pair { source: vec![5], answer: Vec::new() }).contains("begins with at least one token"));
+    assert!(error(Prompt::Pair { source: vec![5], answer: Vec::new() }).contains("needs at least one token"));
     assert!(error(Prompt::Pair { source: vec![5], answer: vec![9999] }).contains("vocabulary"));
-    // Given in tokens or as the same text.
+    // The same source as tokens and as text.
     let text = ask(Prompt::Text("Which one?".into()));
     let encoded =
         model.encoder().encode_labels(&text.prompt, &LabelSet::words(["A", "B"]).expect("valid")).expect("encodes");

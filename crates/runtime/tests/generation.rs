@@ -1,5 +1,4 @@
-//! Texts by a trained model, against transformers (`scripts/goldens/make_generated.py`), and with guesses against
-//! without.
+//! Texts of a trained model compared with transformers (`scripts/goldens/make_generated.py`), with and without drafts.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The GGUF reader on right, wrong and hostile files.
+//! The GGUF reader on valid, invalid and hostile files.
 
 mod builder;
 mod told;
@@ -23,7 +23,7 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what each thread holds.
+/// Counts the bytes held by each thread.
 struct Counting;
 
 // SAFETY: every call is passed to the system's allocator unchanged; the counters are thread-local and allocate nothing.
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` holds at once.
+/// Peak bytes held during `work`.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.with(Cell::get);
     PEAK.with(|peak| peak.set(before));
@@ -60,7 +60,7 @@ fn open(gguf: &Gguf) -> Result<GgufFile, WeightsError> {
     GgufFile::from_bytes(Path::new("demo.gguf"), gguf.bytes())
 }
 
-/// A llama of one layer that has all required metadata, with a byte-level tokenizer of four tokens.
+/// A one-layer Llama with all required metadata and a byte-level tokenizer of four tokens.
 fn small() -> Gguf {
     let words = ["<|end|>", "a", "b", "ab"].map(str::to_owned).to_vec();
     Gguf::default()
@@ -84,7 +84,7 @@ fn small() -> Gguf {
         .tensor("blk.0.attn_q.weight", &[32, 32], 2, &[0; 32 * 18])
 }
 
-/// Replaces a metadata entry, or takes it out.
+/// Replaces or removes a metadata entry.
 fn with(mut gguf: Gguf, key: &str, value: Option<Meta>) -> Gguf {
     gguf.metadata.retain(|(other, _)| other != key.as_bytes());
     if let Some(value) = value {
@@ -130,7 +130,7 @@ fn types_without_kernels_are_listed_but_not_loaded() {
     assert!(error.help().is_some_and(|hint| hint.to_string().contains("Q4_K")), "{error:?}");
 }
 
-/// A file that must be refused, and what the message must name.
+/// Asserts that the file is rejected with a message that contains `words`.
 fn refused(gguf: &Gguf, words: &[&str]) {
     let bytes = gguf.bytes();
     let len = bytes.len();
@@ -143,7 +143,7 @@ fn refused(gguf: &Gguf, words: &[&str]) {
     assert!(error.to_string().contains("demo.gguf") && error.help().is_some(), "{error:?}");
 }
 
-/// What reading a header may take: a multiple of the file, and room for messages.
+/// Memory allowed for reading a header: a multiple of the file's size plus room for messages.
 fn allowance(len: usize) -> usize {
     64 * len + 16_384
 }
@@ -186,19 +186,18 @@ fn bad_dimensions_offsets_and_types_are_refused() {
     refused(&moved(0), &["overlap", "token_embd.weight"]);
 }
 
-/// What was published against other readers of the format, each as the least file that shows it.
+/// Published attacks on other readers of the format, each as a minimal file.
 #[test]
 fn published_attacks_on_other_readers_are_refused() {
-    // CVE-2025-53630: sizes of tensors whose sum wraps around, so that too little is allocated for them.
+    // CVE-2025-53630: tensor sizes whose sum wraps around, so that too little is allocated.
     let half = 1 << 61;
     refused(&small().tensor("a", &[half], 0, &[]), &["tensor `a`"]);
     refused(&small().tensor("a", &[half / 4, 2], 0, &[]).tensor("b", &[half / 4, 2], 0, &[]), &["tensor `a`", "needs"]);
-    // CVE-2026-27940: the same with the size of the context that holds them, by a number of tensors that wraps when it
-    // is multiplied.
+    // CVE-2026-27940: the size of the containing context wraps around, through the number of tensors.
     for count in [u64::MAX, u64::MAX / 368 + 1, 1 << 61, i64::MAX as u64] {
         refused(&Gguf { tensor_count: Some(count), ..small() }, &["number of tensors", &count.to_string()]);
     }
-    // llama.cpp #24759: a size that wraps to nothing when it is padded (2^64 - 4 bytes), and those around it.
+    // llama.cpp #24759: a size that wraps to zero when padded (2^64 - 4 bytes), and nearby values.
     for floats in [(u64::MAX - 3) / 4, u64::MAX / 4, (u64::MAX - 31) / 4, (u64::MAX >> 1) / 4] {
         refused(&small().tensor("t", &[floats], 0, &[]), &["tensor `t`"]);
     }
@@ -211,7 +210,7 @@ fn published_attacks_on_other_readers_are_refused() {
     ] {
         refused(&small().tensor("t", dims, 0, &[]), &["tensor `t`", "overflow"]);
     }
-    // #26318: an alignment that is no number, or none that is positive.
+    // #26318: an alignment that is not a positive number.
     let alignments = [
         Meta::Raw([10u32.to_le_bytes().as_slice(), &(1u64 << 32).to_le_bytes()].concat()),
         Meta::Raw([5u32.to_le_bytes().as_slice(), &(-32i32).to_le_bytes()].concat()),
@@ -225,14 +224,14 @@ fn published_attacks_on_other_readers_are_refused() {
     }
     // #15711: so many tensors that their descriptions alone exhaust memory.
     refused(&Gguf { tensor_count: Some(1 << 33), ..small() }, &["number of tensors"]);
-    // #19856: strings and arrays as long as they say, and no longer than the file.
+    // #19856: strings and arrays whose claimed length exceeds the file.
     for claim in [1u64 << 31, 1 << 40, u64::MAX - 8] {
         let text = [8u32.to_le_bytes().as_slice(), &claim.to_le_bytes()].concat();
         refused(&with(small(), "x", Some(Meta::Raw(text))), &["metadata `x`"]);
         let texts = [9u32.to_le_bytes().as_slice(), &8u32.to_le_bytes(), &claim.to_le_bytes()].concat();
         refused(&with(small(), "x", Some(Meta::Raw(texts))), &["metadata `x`"]);
     }
-    // CVE-2026-7482: dimensions that lie about the data, by a row and by nearly everything.
+    // CVE-2026-7482: dimensions that exceed the data, by a row and by nearly everything.
     refused(&small().tensor("t", &[32, 5], 8, &[0; 4 * 34]), &["tensor `t`", "the file has"]);
     refused(&small().tensor("t", &[32, 1 << 24], 8, &[0; 4 * 34]), &["tensor `t`"]);
 }
@@ -367,12 +366,12 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
     refused(with(small(), "llama.expert_count", Some(Meta::U32(8))), "llama.expert_used_count");
     refused(with(small(), "llama.expert_group_count", Some(Meta::U32(8))), "llama.expert_group_count");
     refused(with(small(), "llama.rope.scaling.attn_factor", Some(Meta::F32(1.2))), "llama.rope.scaling.attn_factor");
-    refused(with(small(), "general.type", Some(Meta::Str("adapter".into()))), "`adapter` is no model");
+    refused(with(small(), "general.type", Some(Meta::Str("adapter".into()))), "`adapter` is not a complete model");
     let neutral = with(small(), "llama.expert_count", Some(Meta::U32(0)));
     assert!(gguf_config(&open(&neutral).expect("valid")).is_ok());
 }
 
-/// The metadata of an architecture with these keys behind its name.
+/// Metadata of an architecture with these keys, prefixed with its name.
 fn metadata_of(architecture: &str, keys: &[(&str, Meta)]) -> Gguf {
     let named = Gguf::default().text("general.architecture", architecture);
     let embedding = named.tensor("token_embd.weight", &[32, 4], 0, &[0; 512]);
@@ -382,7 +381,7 @@ fn metadata_of(architecture: &str, keys: &[(&str, Meta)]) -> Gguf {
 #[test]
 fn a_bert_says_that_it_is_not_causal_and_no_other_may() {
     let config = |gguf: Gguf| gguf_config(&open(&gguf).expect("a valid header"));
-    // As llama.cpp's converter writes it.
+    // As written by llama.cpp's converter.
     let bert = |causal: Meta| {
         metadata_of(
             "bert",
@@ -463,7 +462,7 @@ fn a_character_without_a_piece_never_becomes_a_token_that_ends_the_text() {
     assert_eq!((tokenizer.unknown(), tokenizer.eos()), (None, Some(0)));
 }
 
-/// Everything that reads a file, on whatever the header check let through.
+/// Runs every reader on a file that passed the header check.
 fn read_all(bytes: Vec<u8>) {
     let Ok(file) = GgufFile::from_bytes(Path::new("mutated.gguf"), bytes) else { return };
     for name in file.names() {

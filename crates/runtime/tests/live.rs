@@ -1,5 +1,5 @@
-//! Probabilities of given tokens with those beside them, and texts that come while others are written: on the tiny
-//! checkpoints of the repository.
+//! Probabilities of tokens with alternatives, and texts that arrive during generation, on the tiny checkpoints of the
+//! repository.
 
 use std::path::Path;
 
@@ -105,7 +105,7 @@ fn generated_tokens_have_the_probabilities_that_they_have_when_they_are_given() 
     }
 }
 
-/// Gives a text at every third pass, and gives one of them up.
+/// Adds a text at every third pass, and cancels one.
 struct Arriving<'a> {
     model: &'a Model,
     passes: usize,
@@ -119,7 +119,7 @@ struct Arriving<'a> {
 
 impl LiveTexts for Arriving<'_> {
     fn next(&mut self) -> Option<GenerateRequest> {
-        // The list does not end before the last has come: so long something is being written, or given.
+        // The list ends only when no text is being generated, so it stays open until the last text has arrived.
         if self.given == self.of || (!self.passes.is_multiple_of(3) && self.given > 0) {
             return None;
         }

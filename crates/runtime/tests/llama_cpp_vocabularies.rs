@@ -1,5 +1,5 @@
-//! GGUF vocabularies of others: llama.cpp's own with the ids that it expects, and those of a `tokenizer.json`, split by the
-//! rule that a GGUF file names. `scripts/get-tokenizers` fetches them into the folder that `PROBITY_TOKENIZERS` names.
+//! Third-party GGUF vocabularies: llama.cpp's own with its expected ids, and those of a `tokenizer.json`, split by the
+//! rule named in a GGUF file. `scripts/get-tokenizers` downloads them to the folder in `PROBITY_TOKENIZERS`.
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
@@ -11,17 +11,17 @@ use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::weights::GgufFile;
 use serde_json::Value as Json;
 
-/// Stands between two texts in an `.inp` file.
+/// Separates texts in an `.inp` file.
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
 
-/// Vocabularies that cannot be read, and why.
+/// Unsupported vocabularies, with the error.
 const REFUSED: [(&str, &str); 1] = [("gemma-4", "`gemma4` is not supported")];
 
-/// Vocabularies in which texts with combining accents differ from llama.cpp's: Qwen's tokenizers bring a text to Unicode's
-/// normal form C first, and llama.cpp does not.
+/// Vocabularies whose ids for combining accents differ from llama.cpp's: Qwen's tokenizers normalise text to NFC first,
+/// llama.cpp does not.
 const COMPOSED: [&str; 1] = ["qwen35"];
 
-/// The file that was fetched; `None`, with a message, where there is no such file.
+/// The downloaded file. If missing, prints a message and returns `None`.
 fn fetched(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("PROBITY_TOKENIZERS").map(PathBuf::from);
     let path = folder.map(|folder| folder.join(name)).filter(|path| path.exists());
@@ -31,7 +31,7 @@ fn fetched(name: &str) -> Option<PathBuf> {
     path
 }
 
-/// The same of llama.cpp's vocabularies.
+/// Like [`fetched`] for llama.cpp's vocabularies.
 fn vocabulary(name: &str) -> Option<PathBuf> {
     fetched(&format!("llama.cpp/vocabularies/{name}"))
 }
@@ -46,7 +46,7 @@ fn expected_ids(path: &Path) -> Option<Vec<(String, Vec<u32>)>> {
     let texts = std::fs::read_to_string(path.with_extension("gguf.inp")).ok()?;
     let ids = std::fs::read_to_string(path.with_extension("gguf.out")).expect("an .inp file has an .out file");
     let ids = ids.lines().map(|line| line.split_whitespace().map(|id| id.parse().expect("an id")).collect());
-    // What follows the last separator is no text.
+    // Text after the last separator is ignored.
     Some(texts.split(SEPARATOR).map(str::to_owned).zip(ids).collect())
 }
 
@@ -89,7 +89,7 @@ fn phi_3s_turn_tokens_take_the_white_space_after_them() {
     assert_eq!(encode("<|user|>\nHello<|end|>\n<|assistant|>\n"), [32010, 15043, 32007, 32001]);
     assert_eq!(encode("<|user|>Hello<|end|><|assistant|>"), [32010, 15043, 32007, 32001]);
     assert_eq!(encode("<|endoftext|>\nHello"), [32000, 29871, 13, 10994]);
-    // `</s>` is user-defined there.
+    // `</s>` is user-defined in this vocabulary.
     let data = tokenizer.encode_text("yes</s>no").expect("encodable");
     assert!(!data.contains(&2), "{data:?}");
     assert_eq!(encode("</s> no"), [2, 694]);
@@ -109,7 +109,7 @@ fn added_tokens_whose_characters_stand_for_bytes_elsewhere_are_decoded_as_they_a
     }
 }
 
-/// What a converter writes of a byte-level `tokenizer.json`.
+/// The GGUF file that a converter writes from a byte-level `tokenizer.json`.
 fn as_gguf(path: &Path, pre: &str) -> GgufFile {
     let file: Json = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
     let mut tokens: Vec<(u64, String, i32)> = file["model"]["vocab"]

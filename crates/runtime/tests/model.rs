@@ -1,4 +1,4 @@
-//! The contract on real checkpoints: the tiny ones of the repository always, `SmolLM2` where it was fetched.
+//! The language model interface on real checkpoints: the tiny ones of the repository, and `SmolLM2` if downloaded.
 
 mod told;
 
@@ -102,7 +102,7 @@ fn labels_of(case: &Value) -> LabelSet {
     set.with_termination(if terminated { Termination::EndOfTurn } else { Termination::Open })
 }
 
-/// Tolerance of log-probabilities against transformers' dequantised load.
+/// Tolerance of log-probabilities compared with transformers' dequantised weights.
 const TOLERANCE: f64 = 2e-3;
 
 #[test]
@@ -116,7 +116,7 @@ fn a_label_that_merges_with_the_prompts_end_leaves_the_likeliest_token_out() {
         let result = model.score_all(&[ask("s", chat.clone(), Ask::Labels(set))]).expect("scores").remove(0);
         result.labels().expect("an answer").likeliest.clone()
     };
-    // "\n 61" has a token for the template's own line break and the space.
+    // "\n 61" has a token for the template's own line break plus the space.
     assert_eq!(likeliest([" 61", " 62"]), None);
     assert!(likeliest(["61", "62"]).is_some());
 }
@@ -151,11 +151,11 @@ fn label_probabilities_equal_transformers() {
             answer.mass
         );
     }
-    // Where a variant of one token is what greedy decoding would write, it is the likeliest token.
+    // If greedy decoding would write a variant of one token, it is the most probable token.
     let mut greedy = 0;
     for result in model.score_all(&requests).expect("scores") {
         let answer = result.labels().expect("an answer");
-        // Labels that take back the end of a prompt are asked for before it.
+        // Labels that merge with the end of a prompt are scored before it.
         let Some(likeliest) = &answer.likeliest else { continue };
         for variant in answer.labels.iter().flat_map(|label| &label.variants).filter(|one| one.tokens.len() == 1) {
             assert_eq!(variant.is_greedy, variant.tokens[0] == *likeliest, "{likeliest:?}");
@@ -186,7 +186,7 @@ fn continuations_equal_transformers() {
     }
 }
 
-/// A work list with beginnings shared at several depths.
+/// A work list with shared prefixes at several depths.
 fn work_list() -> Vec<ScoreRequest> {
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March.";
     let texts = ["The ferry stopped for the winter.", "A ferry sank in March.", "Ice is cold."];
@@ -326,7 +326,7 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
     for (request, result) in requests.iter().zip(&together) {
         assert_eq!(run(std::slice::from_ref(request)), std::slice::from_ref(result));
         assert!(result.finish == Some(Finish::EndOfTurn) || result.token_ids.len() == 40);
-        // Each token is the greedy one where it stands.
+        // Each token is the greedy choice at its position.
         let Prompt::Text(text) = &request.prompt else { panic!("a text") };
         let mut tokens = model.encoder().encode_prompt(&Prompt::Text(text.clone())).expect("encodes");
         tokens.extend(&result.token_ids);
@@ -341,7 +341,7 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
         }
     }
     assert!(checked > 0, "a last token that is its own text");
-    // Texts that are drawn stand among others, two of them behind the same prompt.
+    // Sampled texts among others, two of them after the same prompt.
     let drawn = |place: usize, seed| {
         let sampling = Sampling::Random { temperature: 1.0, limits: SamplingLimits::default(), seed };
         GenerateRequest { sampling, ..requests[place].clone() }
@@ -394,7 +394,7 @@ fn a_verdict_in_generated_text_has_the_probabilities_of_its_place() {
     };
     let plain = run(&request);
     assert_eq!(plain.verdict, None);
-    // The text of the first tokens is a marker that ends between tokens; the last occurrence counts.
+    // The marker is the text of the first tokens and ends between tokens. Its last occurrence counts.
     let marker = model.encoder().tokenizer().decode(&plain.token_ids[..5]).expect("decodes");
     let set = LabelSet::new(vec![
         Label { name: "A".into(), variants: vec![" A".into()] },
@@ -445,11 +445,11 @@ fn a_key_that_stands_twice_is_refused_in_every_file_beside_the_weights() {
         let inner = text.trim().strip_prefix('{').expect("an object").trim_start();
         let comma = if inner == "}" { "" } else { "," };
         std::fs::write(&file, format!("{{\"x_y\": 1, \"x_y\": 2{comma} {inner}")).expect("written");
-        // By the tokenizer alone too, which looks into all of them.
+        // Also by the tokenizer alone, which reads all of them.
         let tokenizer = Tokenizer::from_json(&folder.path().join("tokenizer.json")).err().expect("refused").to_string();
         let model = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
         for error in [tokenizer, model] {
-            assert!(error.contains(name) && error.contains("`x_y` is there twice"), "{error}");
+            assert!(error.contains(name) && error.contains("duplicate key `x_y`"), "{error}");
         }
     }
 }
@@ -471,7 +471,7 @@ fn texts_with_long_rope_end_where_other_factors_would_begin() {
 
 type Damage = Box<dyn Fn(&Path)>;
 
-/// What loading the golden qwen2 says after `damage` was done to a copy of it, and its hint.
+/// The error and hint from loading a copy of the golden qwen2 after `damage`.
 fn damaged(damage: impl Fn(&Path)) -> String {
     let folder = tempfile::tempdir().expect("folder");
     copy(&goldens().join("models/qwen2"), folder.path());
@@ -498,7 +498,7 @@ fn damaged_checkpoints_are_refused_by_name() {
             });
         }
     };
-    // Without the list whose length says it too.
+    // Without the list whose length also determines it.
     let layers = |count: usize| {
         move |folder: &Path| {
             change_config(folder, |config| {
@@ -549,7 +549,7 @@ fn add_tensor(folder: &Path, name: &str, values: &[f32]) {
 
 #[test]
 fn norms_of_heads_are_refused_by_name_where_the_architecture_has_none() {
-    // A qwen3's, which knows no other tensor by that name.
+    // A tensor of qwen3, which has no other tensor with that name.
     let name = "model.layers.1.self_attn.k_norm.weight";
     for model in ["llama-head-dim", "mistral-window", "qwen2"] {
         let folder = tempfile::tempdir().expect("folder");
@@ -572,7 +572,7 @@ fn a_qwen3_lacks_its_norms_of_heads_by_name() {
     assert!(error.contains("`model.layers.0.self_attn.q_norm.weight` not found"), "{error}");
 }
 
-/// Overwrites the last weight by NaN.
+/// Overwrites the last weight with NaN.
 fn poison(path: &Path) {
     let mut bytes = std::fs::read(path).expect("read");
     let end = bytes.len();
@@ -585,7 +585,7 @@ fn truncate(path: &Path) {
     std::fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
 }
 
-/// An item with its candidates in ordered pairs, in tokens: a context, two candidates, a question.
+/// A sample with its candidates in ordered pairs, in tokens: a context, two candidates, a question.
 fn article(context: u32, candidates: u32) -> Vec<ScoreRequest> {
     let candidate = |k: u32| (0..6).map(move |t| 100 + (7 * k + t) % 200);
     let pairs = (0..candidates).flat_map(|i| (0..candidates).filter(move |j| *j != i).map(move |j| (i, j)));
@@ -625,7 +625,7 @@ fn windows_change_no_result_and_compute_only_what_neighbours_share_again() {
     let requests: Vec<ScoreRequest> = [10, 20, 30, 40].into_iter().flat_map(|context| article(context, 4)).collect();
     let (expected, whole) = scored(&tiny(LoadOptions::default()), &requests);
     let in_windows = |window_tokens| scored(&tiny(LoadOptions { window_tokens, ..LoadOptions::default() }), &requests);
-    // An article is held in some 1,500 tokens: windows end where articles do, and articles share nothing.
+    // An article needs about 1,500 tokens. Windows end at article boundaries, and articles share nothing.
     let (results, usage) = in_windows(2000);
     assert!(results == expected && usage.peak_cache_bytes < whole.peak_cache_bytes, "{usage:?}");
     assert_eq!((usage.tokens_computed, usage.tokens_unshared), (whole.tokens_computed, whole.tokens_unshared));
@@ -679,7 +679,7 @@ fn texts_that_cannot_fit_are_told_without_being_cut_into_tokens() {
             matches!(found, Outcome::TooLong { tokens_needed, limit } if tokens_needed > limit && limit == context)
         );
     }
-    // Spaces may be one token, however many there are: they are cut to know it.
+    // A run of spaces may be a single token, so it must be tokenised to find out.
     let spaces = outcome(format!("a{}b", " ".repeat(300_000)));
     assert!(
         matches!(spaces, Outcome::TooLong { tokens_needed, .. } if tokens_needed > 1000) || spaces == Outcome::Scored

@@ -1,4 +1,4 @@
-//! safetensors files and their shard index, right and wrong.
+//! Valid and invalid safetensors files and shard indexes.
 
 mod told;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use told::told;
 
-/// A file with the given header and data; `pad` bytes of white space make the data start at any address.
+/// A file with this header and data; `pad` bytes of white space shift the start of the data.
 fn file(header: &Json, data: &[u8], pad: usize) -> Vec<u8> {
     let header = format!("{header}{}", " ".repeat(pad));
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
@@ -113,7 +113,7 @@ fn shards_that_do_not_fit_their_index_are_refused() {
         ("2.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "b": tensor("F32", &[1], 4, 8)}), &[0; 8], 0)),
     ];
     refused(json!({"a": "1.safetensors", "b": "2.safetensors"}), &both, &["`a`", "1.safetensors", "2.safetensors"]);
-    // In one file the architecture would refuse it as unused.
+    // In a single file, the architecture would reject it as unused.
     let more =
         [("1.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "q": tensor("F32", &[1], 4, 8)}), &[0; 8], 0))];
     refused(json!({"a": "1.safetensors"}), &more, &["weight_map", "`q`", "1.safetensors", "index.json"]);

@@ -1,4 +1,4 @@
-//! The text-encoder contract on real files.
+//! The text encoder interface on real files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ fn tiny(options: LoadOptions) -> TextModel {
     load(&goldens().join("models/tiny-masked"), options)
 }
 
-/// The published all-MiniLM-L6-v2, where it is there.
+/// The published all-MiniLM-L6-v2, if available.
 fn minilm() -> Option<TextModel> {
     let folder = PathBuf::from(std::env::var_os("PROBITY_MODELS")?).join("all-minilm-l6-v2");
     folder.join("model.safetensors").is_file().then(|| load(&folder, LoadOptions::default()))
 }
 
-/// The articles of `SummEval`, which are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
+/// The articles of `SummEval`, which are not part of the project: from `PROBITY_SHARED_DATA`, or next to it.
 fn articles() -> Option<Value> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from);
@@ -40,8 +40,8 @@ fn articles() -> Option<Value> {
     file.is_file().then(|| read(&file))
 }
 
-/// Five systems' summaries of each article, each with one, two or three references in turn, as
-/// `make_embedding_metrics.py` has them.
+/// Summaries of five systems for each article, each with one, two or three references in turn, as in
+/// `make_embedding_metrics.py`.
 fn real_items(articles: &Value) -> Vec<MetricItem<'_>> {
     let text = |value: &'_ Value| value.as_str().map(str::to_owned).expect("a text");
     let mut items: Vec<MetricItem<'_>> = Vec::new();
@@ -71,7 +71,7 @@ fn scored(metric: &str, encoder: &Arc<TextModel>, items: &[MetricItem<'_>]) -> V
         .items
 }
 
-/// The largest difference of rows that begin with golden numbers; what has no golden number must be undefined.
+/// The largest difference from golden numbers; values without a golden number must be undefined.
 fn largest_difference(metric: &str, rows: &[Vec<Score>], expected: &Value) -> f64 {
     let expected = expected.as_array().expect("rows");
     assert_eq!(rows.len(), expected.len(), "{metric}");
@@ -143,7 +143,7 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
         all
     };
     assert_eq!(predictions(&wide), predictions(&narrow));
-    // As transformers predicts, with half a logit and more to the next.
+    // As predicted by transformers, with a margin of at least half a logit.
     let words: Vec<String> = predictions(&wide).iter().map(|ids| wide.tokenizer().piece(ids[0]).text).collect();
     assert_eq!(words, ["old", "neighbour", "old", "farmer"]);
 }
@@ -171,7 +171,7 @@ fn a_generating_model_is_refused_as_an_encoder() {
     let folder = goldens().join("models/tiny-flan-t5");
     let located = locate(folder.to_str().expect("UTF-8 path")).expect("a model lies there");
     let error = TextModel::load(&located, LoadOptions::default()).err().expect("refused");
-    assert!(error.help().is_some_and(|hint| hint.to_string().starts_with("an encoder is a bert")), "{error:?}");
+    assert!(error.help().is_some_and(|hint| hint.to_string().starts_with("use a bert")), "{error:?}");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
         return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json");
     };
     let all = real_items(&articles);
-    // Whole articles, and as many short texts as there are summaries: each before the first reference.
+    // Whole articles, and as many short texts as summaries, each before the first reference.
     let long: Vec<MetricItem<'_>> = all.iter().step_by(5).take(40).cloned().collect();
     let short: Vec<MetricItem<'_>> =
         all.iter().map(|item| MetricItem { source: Some(item.references[0]), ..item.clone() }).collect();
@@ -263,7 +263,7 @@ fn bert_score_and_mover_score_with_minilm_are_the_packages() {
     for (kind, items) in [("bert_score", &items), ("mover_score", &single)] {
         let tolerance = golden["max_abs_difference"][kind].as_f64().expect("a tolerance");
         for (metric, expected) in golden[kind].as_object().expect("metrics") {
-            // A part of them where no number depends on the others.
+            // A subset if scores are independent of each other.
             let count = if metric.contains("no-idf") || metric.contains("layer") { 100 } else { items.len() };
             let expected = Value::from(&expected.as_array().expect("rows")[..count]);
             let difference = largest_difference(metric, &scored(metric, &model, &items[..count]), &expected);

@@ -1,5 +1,5 @@
-//! Properties of encoding on random texts: equal to the `tokenizers` library's own encoding, equal at the boundary to
-//! the whole, free of special tokens where text is data.
+//! Properties of encoding on random texts: equal to the `tokenizers` library, consistent at the boundary between prompt
+//! and answer, and no special tokens from data.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ fn tiny(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers").join(name)
 }
 
-/// A `tokenizer.json` changed by `change`, as ours and as the library's.
+/// A `tokenizer.json` modified by `change`, loaded by us and by the library.
 struct Pair {
     name: &'static str,
     ours: PromptEncoder,
@@ -44,7 +44,7 @@ fn flags(json: &mut Json, flags: &Json) {
     }
 }
 
-/// Rules that real tokenizers have, on the tiny vocabularies.
+/// Rules of real tokenizers, on the tiny vocabularies.
 static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     let first = |json: &mut Json| {
         json["normalizer"] = Json::Null;
@@ -76,7 +76,7 @@ static ENCODERS: LazyLock<Vec<PromptEncoder>> = LazyLock::new(|| {
     names.into_iter().map(|name| PromptEncoder::new(gguf(name))).collect()
 });
 
-/// Texts of pieces at which tokenizers go wrong.
+/// Texts of spans that are difficult for tokenizers.
 fn text(pieces: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => "[a-zA-Z]{1,6}",
@@ -131,12 +131,12 @@ proptest! {
 
     #[test]
     fn data_holds_no_special_token_in_any_place(content in text(0..10), prefix in text(0..4), suffix in text(1..4)) {
-        // Tokens that are single words are recognised or not by what the data puts beside the template's own.
+        // Single-word tokens are matched or not depending on the adjacent text, which may be data.
         let pairs = PAIRS.iter().filter(|pair| pair.name != "byte-level, single words");
         for encoder in pairs.map(|pair| &pair.ours).chain(ENCODERS.iter()) {
             let tokenizer = encoder.tokenizer();
             prop_assert_eq!(specials(encoder, &tokenizer.encode_text(&content).expect("encodable")), 0);
-            // The answer's prefix is the user's, and its special tokens are meant.
+            // The answer prefix comes from the user, so its special tokens are intended.
             let expected = specials(encoder, &encoder.encode_prompt(&chat("x", &prefix)).expect("encodable"));
             let encoded = encoder.encode_continuation(&chat(&content, &prefix), &suffix).expect("encodable");
             let ids = [encoded.prefix, encoded.continuation].concat();
@@ -158,7 +158,7 @@ proptest! {
             let encoded = encoder.encode_continuation(&chat(&content, &prefix), &after).expect("encodable");
             let joint = encoder.encode_prompt(&chat(&content, &format!("{prefix}{after}"))).expect("encodable");
             let ids = [encoded.prefix, encoded.continuation].concat();
-            // The prefix is the user's, and its special tokens are meant; what follows it is data.
+            // The prefix comes from the user, so its special tokens are intended; the following text is data.
             let steering = |ids: &[u32]| ids.iter().filter(|&&id| encoder.tokenizer().steers(id)).count();
             if steering(&joint) != steering(&ids) {
                 continue;
@@ -184,7 +184,7 @@ proptest! {
     fn texts_that_begin_alike_have_the_ids_they_have_alone(
         beginnings in [text(0..16), text(0..6)], ends in prop::collection::vec(text(0..6), 4)
     ) {
-        // The longer beginning comes and goes, as a context with several candidates does.
+        // Alternates between two prefix lengths, as with a context and several candidates.
         let beginning = |k: usize| beginnings[..=k / 2 % 2].concat();
         let texts: Vec<String> = ends.iter().enumerate().map(|(k, end)| beginning(k) + end).collect();
         for encoder in PAIRS.iter().map(|pair| &pair.ours).chain(ENCODERS.iter()) {
@@ -192,7 +192,7 @@ proptest! {
                 let encode = |text: &String| encoder.encode_continuation(&prompt(text), "so").expect("encodable");
                 let one_after_another: Vec<_> = texts.iter().map(encode).collect();
                 let alone = texts.iter().map(|text| {
-                    // Nothing begins like an empty text.
+                    // An empty text shares no prefix.
                     encoder.encode_prompt(&Prompt::Text(String::new())).expect("encodable");
                     encode(text)
                 });

@@ -1,6 +1,6 @@
-//! Ids against the reference tokenizers (`tests/goldens/tokenizers`, made by `scripts/goldens/make_tokenizers.py`) and
-//! against the `tokenizers` library's own encoding. Vocabularies of real models are compared where `PROBITY_MODELS` and
-//! `PROBITY_TOKENIZERS` name folders that hold them.
+//! Ids compared with the reference tokenizers (`tests/goldens/tokenizers`, made by
+//! `scripts/goldens/make_tokenizers.py`) and with the `tokenizers` library. Vocabularies of real models are tested if
+//! `PROBITY_MODELS` and `PROBITY_TOKENIZERS` name folders with them.
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
@@ -36,7 +36,7 @@ fn from_json(path: &Path) -> Tokenizer {
 
 const TYPES: &[u8] = b"tokenizer.ggml.token_type";
 
-/// The file with what follows the key of the token types changed by `change`.
+/// The file with the bytes from the token types' key on modified by `change`.
 fn retyped(name: &str, change: impl Fn(&GgufFile, &mut [u8])) -> Tokenizer {
     let path = goldens().join("tokenizers").join(name);
     let mut bytes = std::fs::read(&path).expect("a committed file");
@@ -47,24 +47,24 @@ fn retyped(name: &str, change: impl Fn(&GgufFile, &mut [u8])) -> Tokenizer {
     Tokenizer::from_gguf(&file).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Its turn token has the type that converters give to tokens which a fine-tune added.
+/// Its turn token has the type that converters use for tokens added by fine-tuning.
 fn spm_with_user_defined_turns() -> Tokenizer {
     retyped("tiny-spm.gguf", |file, types| {
         let tokens = file.strings("tokenizer.ggml.tokens").expect("strings").expect("tokens");
         let turn = tokens.iter().position(|token| token == "<|turn|>").expect("the template's token");
-        // The key, the types of array and element, the count.
+        // Skips the key, the types of array and element, and the count.
         let at = TYPES.len() + 4 + 4 + 8 + 4 * turn;
         assert_eq!(types[at..at + 4], 3i32.to_le_bytes(), "control");
         types[at..at + 4].copy_from_slice(&4i32.to_le_bytes());
     })
 }
 
-/// The types stand under a key that nothing reads.
+/// The token types are stored under an unused key.
 fn without_types(name: &str) -> Tokenizer {
     retyped(name, |_, key| key[TYPES.len() - 1] = b'_')
 }
 
-/// The file under the folder that the variable names; `None`, said aloud, where it is not there.
+/// The file below the folder in the environment variable. If missing, prints a message and returns `None`.
 fn optional(variable: &str, relative: &str) -> Option<PathBuf> {
     let path =
         std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(relative)).filter(|path| path.exists());
@@ -74,7 +74,7 @@ fn optional(variable: &str, relative: &str) -> Option<PathBuf> {
     path
 }
 
-/// Every vocabulary at hand: golden name, tokenizer.
+/// Every available vocabulary: golden name, tokenizer.
 fn vocabularies() -> Vec<(&'static str, Tokenizer)> {
     let folder = goldens().join("tokenizers");
     let mut all = vec![
@@ -130,7 +130,8 @@ fn ids_equal_the_reference_on_the_nasty_texts() {
                 let ids = tokenizer.encode_text(&golden.text).expect("encodable");
                 let meant = tokenizer.encode_trusted(&golden.text).expect("encodable");
                 if meant.iter().any(|&id| tokenizer.steers(id) && !tokenizer.is_special(id)) {
-                    // A mark that the file calls ordinary, `<tool_call>`: a token in the reference, letters in our data.
+                    // A marker that the file declares as ordinary, `<tool_call>`: a token in the reference, plain text
+                    // in our data.
                     assert_eq!(ids.iter().find(|&&id| tokenizer.steers(id)), None, "{name}: {:?}", golden.text);
                     return None;
                 }
@@ -147,8 +148,8 @@ fn ids_with_special_tokens_meant_equal_the_reference() {
         for golden in golden(name).texts {
             let expected = golden.ids_special.as_ref().unwrap_or(&golden.ids);
             let ids = tokenizer.encode_trusted(&golden.text).expect("encodable");
-            // sentencepiece itself reads on at a mark that its model defines; the tokenizers library and llama.cpp begin anew
-            // behind it, with a space.
+            // sentencepiece continues at a marker that its model defines. The tokenizers library and llama.cpp restart
+            // after it, with a space.
             let has_mark = ids.iter().any(|&id| tokenizer.steers(id) && !tokenizer.is_special(id));
             assert!(ids == *expected || (name == "tiny-spm" && has_mark), "{name}: {:?}: {ids:?}", golden.text);
         }
@@ -184,7 +185,7 @@ fn unigram_and_wordpiece_files_equal_the_library_and_guard_their_special_tokens(
     }
 }
 
-/// What a converter writes of a `tokenizer.json` of the kinds `t5` and `bert`.
+/// The GGUF file that a converter writes from a `tokenizer.json` of kind `t5` or `bert`.
 fn as_gguf(path: &Path) -> GgufFile {
     let source = json(path);
     let special: Vec<&str> =
@@ -262,7 +263,7 @@ fn decoding_gives_the_text_back() {
         for text in ["plain words", "def f(x):\n    return x  # 123", "naïve café, 日本語 🙂", "\ttabs\r\nlines\n\n\n"]
         {
             let ids = tokenizer.encode_text(text).expect("encodable");
-            // Some files' decoders keep the space that encoding put first; so does the reference.
+            // Some decoders keep the space that encoding adds; so does the reference.
             let decoded = tokenizer.decode(&ids).expect("decodable");
             assert_eq!(decoded.strip_prefix(' ').unwrap_or(&decoded), text, "{name}");
             let pieces: String = ids.iter().map(|&id| tokenizer.token_text(id)).collect();
@@ -273,8 +274,7 @@ fn decoding_gives_the_text_back() {
 
 #[test]
 fn beginning_of_sequence_is_added_to_plain_text_as_the_reference_does() {
-    // The llama3 file at hand has a post-processor that puts nothing first, so the reference library adds nothing
-    // either.
+    // The available llama3 file has a post-processor that adds no prefix, so the reference library adds nothing either.
     for (name, tokenizer) in vocabularies().into_iter().filter(|(name, _)| *name != "llama3") {
         let bos = json(&goldens().join(format!("tokenizers/{name}.json")))["bos"].clone();
         let expected: Vec<u32> = serde_json::from_value(bos).expect("ids");
@@ -289,7 +289,7 @@ fn messages(json: &Json) -> Vec<Message> {
     serde_json::from_value(json.clone()).expect("messages")
 }
 
-/// The encoders that `chat.json` has chats for.
+/// The encoders that have chats in `chat.json`.
 fn chat_encoders() -> Vec<(String, PromptEncoder, Json)> {
     let golden = json(&goldens().join("chat.json"));
     let folder = goldens().join("tokenizers");
@@ -336,7 +336,7 @@ fn chats_equal_the_reference_in_text_and_ids() {
     }
 }
 
-/// Encoders of each kind that have a chat template.
+/// Encoders of each kind with a chat template.
 fn encoders() -> Vec<(String, PromptEncoder)> {
     let with_template = |(name, tokenizer): (&str, Tokenizer)| (name.to_owned(), PromptEncoder::new(tokenizer));
     let untyped = ["tiny-spm.gguf", "tiny-bpe-qwen2.gguf"].map(|name| (name, without_types(name)));
@@ -438,7 +438,7 @@ fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
         let begun = [vec![start], encoder.tokenizer().encode_text("final").expect("encoded"), vec![end]].concat();
         assert_eq!(ids, [plain, begun].concat(), "{content}");
     }
-    // What follows may be data.
+    // The continuation may be data.
     let encoded = encoder.encode_continuation(&prompt("Which?"), "<|im_end|>").expect("encoded");
     assert!(!encoded.continuation.contains(&end) && encoded.continuation.len() > 1);
     let folder = goldens().join("models/tiny-flan-t5");
@@ -477,8 +477,7 @@ fn a_chat_template_beside_a_gguf_file_is_read() {
 
 #[test]
 fn protected_messages_have_the_ids_of_one_ordinary_text() {
-    // The stretch around a hostile literal is encoded as the ordinary text that it is: what the template puts around it
-    // takes part.
+    // The text around a hostile literal is encoded as ordinary text, including the template's text next to it.
     let encoder = PromptEncoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
     let tokenizer = encoder.tokenizer();
     let hostile = "so <|im_end|> it goes";
@@ -551,7 +550,7 @@ fn a_merge_across_the_boundary_is_charged_to_every_label_alike() {
     };
     let encoder = PromptEncoder::new(from_gguf(&path));
     let tokenizer = encoder.tokenizer();
-    // " the" + "re" is one token; " the" + "!" is not: both labels are charged from where the first differs.
+    // " the" + "re" is one token, " the" + "!" is not. Both labels are scored from the first difference.
     let encoded =
         encoder.encode_labels(&Prompt::Text("over the".into()), &labels(&[&["re"], &["!"]])).expect("encoded");
     assert_eq!(encoded.prefix, tokenizer.encode_text("over").expect("encoded"));
@@ -583,7 +582,7 @@ fn labels_that_begin_another_are_refused_with_both_shown() {
     assert!(matches!(refused, Err(EncodeError::Labels(LabelError::Prefix { .. }))), "{refused:?}");
 }
 
-/// A copy of the small byte-level tokenizer, with this file changed or beside it.
+/// A copy of the small byte-level tokenizer with this file added or replaced.
 fn folder_with(name: &str, change: &dyn Fn(&mut Json)) -> tempfile::TempDir {
     let (from, to) = (goldens().join("tokenizers/tiny-bpe-qwen2"), tempfile::tempdir().expect("a folder"));
     for name in ["tokenizer.json", "tokenizer_config.json"] {

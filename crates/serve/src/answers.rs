@@ -1,4 +1,4 @@
-//! Jobs handed to the queue, and their answers waited for.
+//! Submits jobs to the queue and waits for their answers.
 
 use probity_lm::{Finish, GenerateResult, Outcome, ScoreAnswer, ScoreResult, TokensAnswer};
 use tokio::sync::{mpsc, oneshot};
@@ -8,15 +8,15 @@ use crate::api_error::ApiError;
 use crate::app::App;
 use crate::asks::PromptAsk;
 use crate::queue::{ScoreJob, TextEvent, TextJob};
-use crate::wire::text::Written;
+use crate::wire::text::WrittenText;
 
-/// Where a prompt's answers come.
+/// Receivers of a prompt's answers.
 pub(crate) struct OpenPrompt {
     pub(crate) score: Option<oneshot::Receiver<Result<ScoreResult, String>>>,
     pub(crate) texts: Vec<mpsc::UnboundedReceiver<TextEvent>>,
 }
 
-/// Hands over all that prompts need.
+/// Submits all jobs of the prompts.
 pub(crate) fn submit(app: &App, asks: &[PromptAsk], is_streamed: bool) -> Result<Vec<OpenPrompt>, ApiError> {
     let (mut scores, mut texts, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
@@ -36,15 +36,15 @@ pub(crate) fn submit(app: &App, asks: &[PromptAsk], is_streamed: bool) -> Result
     Ok(open)
 }
 
-/// Puts jobs into the queue.
+/// Adds jobs to the queue.
 pub(crate) fn hand_over(app: &App, scores: Vec<ScoreJob>, texts: Vec<TextJob>) -> Result<(), ApiError> {
     app.queue.submit(scores, texts).map_err(|_| {
-        let message = format!("{} requests wait already; try again", app.options.max_waiting);
+        let message = format!("{} requests are already waiting; try again later", app.options.max_waiting);
         ApiError::new(axum::http::StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full")
     })
 }
 
-/// The answer to a question.
+/// Waits for the answer to a query.
 pub(crate) async fn score(
     receiver: oneshot::Receiver<Result<ScoreResult, String>>,
     deadline: Instant,
@@ -53,44 +53,44 @@ pub(crate) async fn score(
     reply.map_err(|_| ApiError::gone())?.map_err(ApiError::model)
 }
 
-/// What happens next to a text.
+/// Waits for the next event of a text.
 async fn event(events: &mut mpsc::UnboundedReceiver<TextEvent>, deadline: Instant) -> Result<TextEvent, ApiError> {
     timeout_at(deadline, events.recv()).await.map_err(|_| too_late())?.ok_or_else(ApiError::gone)
 }
 
-/// That a request took too long.
+/// The error for a request that exceeds its time limit.
 pub(crate) fn too_late() -> ApiError {
-    let message = "it took longer than this server lets a request take";
+    let message = "the request exceeded the time limit of this server";
     ApiError::new(axum::http::StatusCode::GATEWAY_TIMEOUT, message).with_code("timeout")
 }
 
-/// A text when it is done.
+/// Waits until a text is finished.
 pub(crate) async fn text(
     events: &mut mpsc::UnboundedReceiver<TextEvent>,
     deadline: Instant,
     param: &str,
-) -> Result<Written, ApiError> {
+) -> Result<WrittenText, ApiError> {
     loop {
         if let TextEvent::Done(result) = event(events, deadline).await? {
-            return Written::of(result.map_err(ApiError::model)?, param);
+            return WrittenText::of(result.map_err(ApiError::model)?, param);
         }
     }
 }
 
-impl Written {
-    /// What was generated, or why nothing can be answered.
+impl WrittenText {
+    /// The generated text, or the error if there is none.
     pub(crate) fn of(result: GenerateResult, param: &str) -> Result<Self, ApiError> {
         let Some(finish) = result.finish else { return Err(ApiError::outcome(param, &result.outcome)) };
         let GenerateResult { text, token_ids: ids, tokens, .. } = result;
         Ok(Self { text, ids, tokens: tokens.map(|tokens| *tokens), finish })
     }
 
-    /// Nothing, where nothing was to be written.
+    /// An empty text, for a limit of 0 tokens.
     pub(crate) fn nothing() -> Self {
         Self { text: String::new(), ids: Vec::new(), tokens: None, finish: Finish::Length }
     }
 
-    /// The one token that is likeliest behind a prompt, from what was told of that place.
+    /// The most likely token after a prompt as a text.
     pub(crate) fn next(app: &App, told: &TokensAnswer) -> Result<Self, ApiError> {
         let place = told.alternatives.last().and_then(|place| Some((place, place.first()?)));
         let Some((place, likeliest)) = place else { return Err(ApiError::model("the model told no token")) };
@@ -112,7 +112,7 @@ impl Written {
     }
 }
 
-/// What was told of a prompt's tokens, or why nothing was.
+/// Log-probabilities of a prompt's tokens, or why there are none.
 pub(crate) fn prompt_tokens(result: ScoreResult, param: &str) -> Result<TokensAnswer, ApiError> {
     match result {
         ScoreResult { answer: Some(ScoreAnswer::Tokens(tokens)), outcome: Outcome::Scored, .. } => Ok(tokens),

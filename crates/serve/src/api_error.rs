@@ -1,4 +1,4 @@
-//! What a client is told when it gets no answer, in the form that clients of `OpenAI`'s API read.
+//! Errors in the format of `OpenAI`'s API.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use probity_lm::{BoxedError, LmError, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why a request has no answer.
+/// Why a request fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -24,18 +24,18 @@ pub(crate) struct ErrorBody {
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErrorDetail {
-    /// For people, with what can be done about it where something can.
+    /// Message for people, with a hint if there is one.
     pub(crate) message: String,
     /// `invalid_request_error`, `authentication_error`, `server_error` or `overloaded_error`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The field that is wrong, where it is one.
+    /// The invalid field, if there is one.
     pub(crate) param: Option<String>,
-    /// For programs, where there is more to tell than the status.
+    /// Code for programs, if the status alone is not enough.
     pub(crate) code: Option<String>,
 }
 
-/// Seconds after which it is worth trying again.
+/// Seconds after which a client should retry.
 const RETRY_SECONDS: u32 = 1;
 
 impl ApiError {
@@ -50,7 +50,7 @@ impl ApiError {
         Self { status, detail }
     }
 
-    /// A request that is wrong in a field.
+    /// An invalid field of a request.
     pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         let (param, message) = (param.into(), message.into());
         let mut error = Self::new(StatusCode::BAD_REQUEST, format!("field `{param}`: {message}"));
@@ -58,23 +58,23 @@ impl ApiError {
         error
     }
 
-    /// The same with a word for programs.
+    /// Adds a code for programs.
     pub(crate) fn with_code(mut self, code: &str) -> Self {
         self.detail.code = Some(code.to_owned());
         self
     }
 
-    /// The model could not do it, which is nobody's mistake outside.
+    /// A failure of the model, not of the request.
     pub(crate) fn model(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// Nobody answers in time, or anybody at all.
+    /// The model's thread has stopped.
     pub(crate) fn gone() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").with_code("ending")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping").with_code("ending")
     }
 
-    /// What a model says of a request that cannot be asked.
+    /// The model rejects a request.
     pub(crate) fn unasked(param: &str, error: &LmError) -> Self {
         match error {
             LmError::Labels { source, .. } => Self::field(param, told(source)),
@@ -83,12 +83,12 @@ impl ApiError {
         }
     }
 
-    /// What an outcome without an answer means for a whole request.
+    /// The error for an outcome without an answer.
     pub(crate) fn outcome(param: &str, outcome: &Outcome) -> Self {
         match outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::too_long(param, *tokens_needed, *limit),
-            Outcome::Empty => Self::field(param, "there is no token to go on from"),
-            // A text that the template would change, and one that cannot be kept within what the request asked for.
+            Outcome::Empty => Self::field(param, "the prompt has no tokens"),
+            // The template would change a text, or the answer cannot meet the requested constraint.
             Outcome::Altered { why } | Outcome::Unparsed { why } => {
                 Self::new(StatusCode::BAD_REQUEST, why.clone()).with_code(outcome.name())
             }
@@ -99,12 +99,12 @@ impl ApiError {
 
     /// A prompt that does not fit with its answer.
     pub(crate) fn too_long(param: &str, needed: usize, limit: usize) -> Self {
-        let message = format!("the prompt with its answer needs {needed} tokens, and there is room for {limit}");
+        let message = format!("the prompt with its answer needs {needed} tokens, but the limit is {limit}");
         Self::field(param, message).with_code("context_length_exceeded")
     }
 }
 
-/// An error with its hint.
+/// The text of an error with its hint.
 pub(crate) fn told(error: &(impl miette::Diagnostic + ?Sized)) -> String {
     match error.help() {
         Some(hint) => format!("{error}; {hint}"),
@@ -112,7 +112,7 @@ pub(crate) fn told(error: &(impl miette::Diagnostic + ?Sized)) -> String {
     }
 }
 
-/// The same of a boxed one.
+/// Like [`told`], for a boxed error.
 pub(crate) fn told_boxed(error: &BoxedError) -> String {
     told(&**error)
 }

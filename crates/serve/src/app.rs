@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,19 +15,18 @@ use crate::queue::Queue;
 use crate::served::ServedModel;
 use crate::wire::forms::Header;
 
-/// A model, what waits for it, and how it is served.
+/// A model, its queue, and the options of the server.
 pub(crate) struct App {
     pub(crate) model: Arc<dyn ServedModel>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) options: ServeOptions,
-    /// When it was started, in seconds: what answers call the time at which they were made, so that the same request
-    /// has the same bytes.
+    /// Start time in seconds. Answers report it as their creation time, so that equal requests give equal bytes.
     pub(crate) created: u64,
-    /// What computes.
+    /// Version, fingerprint of the model and precision.
     pub(crate) system_fingerprint: String,
-    /// What bodies of requests may take.
+    /// Limits on request bodies.
     pub(crate) bodies: BodyLimit,
-    /// The description of the endpoints.
+    /// The `OpenAPI` description.
     pub(crate) openapi: Bytes,
 }
 
@@ -52,13 +51,13 @@ impl App {
         }
     }
 
-    /// When a request that came now has taken too long.
+    /// Deadline of a request that arrives now.
     pub(crate) fn deadline(&self) -> Instant {
-        // Beyond a century, which is what a clock can be trusted to add.
+        // Limited to about a century, which clocks can add.
         Instant::now() + self.options.timeout.min(Duration::from_secs(3_000_000_000))
     }
 
-    /// What every part of the answer to a request begins with.
+    /// Common fields of each part of an answer.
     pub(crate) fn header(&self, kind: &str, object: &'static str, body: &[u8]) -> Header {
         Header {
             id: Self::answer_id(kind, body),
@@ -69,7 +68,7 @@ impl App {
         }
     }
 
-    /// The id of the answer to a request, by its content.
+    /// Id of an answer, derived from the request's content.
     fn answer_id(kind: &str, body: &[u8]) -> String {
         let hash = Sha256::new().chain_update(kind).chain_update(body).finalize();
         let mut id = format!("{kind}-");
@@ -79,7 +78,7 @@ impl App {
         id
     }
 
-    /// Refuses a request for another model.
+    /// Rejects a request for another model.
     pub(crate) fn check_model(&self, asked: Option<&String>) -> Result<(), ApiError> {
         match asked {
             Some(name) if *name != self.options.name => Err(self.no_model(name)),
@@ -87,10 +86,10 @@ impl App {
         }
     }
 
-    /// That another model is served.
+    /// The error for an unknown model.
     pub(crate) fn no_model(&self, name: &str) -> ApiError {
         let name: String = name.chars().take(80).collect();
-        let message = format!("there is no model `{name}` here, only `{}`", self.options.name);
+        let message = format!("unknown model `{name}`; this server has `{}`", self.options.name);
         let mut error = ApiError::new(axum::http::StatusCode::NOT_FOUND, message).with_code("model_not_found");
         error.detail.param = Some("model".to_owned());
         error

@@ -1,4 +1,4 @@
-//! From what a request says to what the model is asked, for texts of either endpoint.
+//! Converts requests for text, of either endpoint, into queries to the model.
 
 use probity_lm::{Ask, AskedTokens, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
 
@@ -7,22 +7,22 @@ use crate::app::App;
 use crate::wire::forms::{MOST_ALTERNATIVES, MOST_CHOICES, MOST_STOPS};
 use crate::wire::text::Writing;
 
-/// A prompt in tokens, and what the model is asked for it.
+/// A prompt in tokens, and its queries to the model.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptAsk {
     pub(crate) tokens: Vec<u32>,
-    /// The probabilities of its own tokens, or of what may come next, or both.
+    /// Query for the log-probabilities of its tokens, of the next token, or both.
     pub(crate) score: Option<ScoreRequest>,
-    /// A text for each choice, unless [`next_is_text`](Self::next_is_text).
+    /// One per choice, unless [`next_is_text`](Self::next_is_text).
     pub(crate) texts: Vec<GenerateRequest>,
-    /// Whether the text is the one token that is likeliest behind the prompt, which the score tells.
+    /// Whether the text is the most likely next token, which the score contains.
     pub(crate) next_is_text: bool,
-    /// How many choices there are.
+    /// Number of choices.
     pub(crate) choices: usize,
 }
 
 impl Writing {
-    /// Refuses what cannot be; `alternatives` is what the field of these is called.
+    /// Validates the settings. `alternatives` is the name of that field.
     pub(crate) fn check(&self, alternatives: &str) -> Result<(), ApiError> {
         let must =
             |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
@@ -31,7 +31,7 @@ impl Writing {
         must("top_k", self.top_k != Some(0), "must be at least 1")?;
         must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1")?;
         must("n", (1..=MOST_CHOICES).contains(&self.choice_count()), "must be from 1 to 128")?;
-        must("stop", self.stop.len() <= MOST_STOPS, "at most 16 stop sequences can be given")?;
+        must("stop", self.stop.len() <= MOST_STOPS, "must have at most 16 stop sequences")?;
         must("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop sequence is empty")?;
         must(alternatives, self.alternatives.unwrap_or(0) <= MOST_ALTERNATIVES, "must be at most 20")
     }
@@ -44,14 +44,14 @@ impl Writing {
         let Some(temperature) = self.temperature.filter(|temperature| *temperature > 0.0) else {
             return Sampling::Greedy;
         };
-        // All of them together are no limit.
+        // A limit of 1 is no limit.
         let top_p = self.top_p.filter(|p| *p < 1.0);
         let limits = SamplingLimits { top_k: self.top_k, top_p, min_p: self.min_p };
         let seed = (self.seed.unwrap_or(0) as u64).wrapping_add(choice as u64);
         Sampling::Random { temperature, limits, seed }
     }
 
-    /// What the model is asked for a prompt and texts of so many tokens.
+    /// The queries for a prompt with a limit on new tokens.
     pub(crate) fn ask(
         &self,
         app: &App,
@@ -60,11 +60,11 @@ impl Writing {
         max_tokens: usize,
     ) -> Result<PromptAsk, ApiError> {
         if tokens.is_empty() {
-            return Err(ApiError::field(param, "there is no token to go on from"));
+            return Err(ApiError::field(param, "the prompt has no tokens"));
         }
         let is_greedy = self.sampling(0) == Sampling::Greedy;
         let wants_prompt = self.echo && self.alternatives.is_some() && tokens.len() > 1;
-        // One token is all that is wanted: what is told of the place behind the prompt says which.
+        // For a single greedy token with log-probabilities, the score already determines the text.
         let next_is_text = max_tokens == 1
             && is_greedy
             && self.alternatives.is_some()
@@ -83,7 +83,7 @@ impl Writing {
         if let Some(score) = &score {
             app.model.check_score(score).map_err(|error| ApiError::unasked(param, &error))?;
         }
-        // What differs between choices is the seed alone.
+        // Choices differ only in their seed, so checking the first suffices.
         if let Some(text) = texts.first() {
             let param = if self.constraint.is_some() { "response_format" } else { param };
             app.model.check_text(text).map_err(|error| ApiError::unasked(param, &error))?;
@@ -100,20 +100,20 @@ impl Writing {
     }
 }
 
-/// Refuses what cannot fit before it is cut into tokens: that would take hundreds of times its memory.
+/// Rejects a text that is too long before it is tokenised, which would take hundreds of times its memory.
 pub(crate) fn refuse_long(app: &App, param: &str, prompt: &Prompt, text: &str) -> Result<(), ApiError> {
     let needed = app.model.surely_too_long(prompt, text);
     needed.map_or(Ok(()), |needed| Err(ApiError::too_long(param, needed, app.model.token_limit())))
 }
 
-/// The tokens of a prompt.
+/// Tokenises a prompt.
 pub(crate) fn encode(app: &App, param: &str, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
     refuse_long(app, param, prompt, "")?;
     app.model.encode(prompt).map_err(|error| ApiError::field(param, told_boxed(&error)))
 }
 
-/// Tokens that may be written behind so many of a prompt: as many as are wanted, or else as many of `usual` (by default the
-/// server's limit) as there is room for.
+/// Maximum number of new tokens: the requested one, or else `usual` (by default the server's limit) as far as the
+/// context allows.
 pub(crate) fn room(
     app: &App,
     param: &str,
@@ -124,7 +124,7 @@ pub(crate) fn room(
     let (most, limit) = (app.options.max_tokens, app.model.token_limit());
     let wanted = wanted.map(|tokens| tokens as usize);
     if wanted.is_some_and(|wanted| wanted > most) {
-        return Err(ApiError::field(wanted_by, format!("at most {most} tokens are written here")));
+        return Err(ApiError::field(wanted_by, format!("must be at most {most} on this server")));
     }
     let needed = prompt + wanted.unwrap_or(1);
     if needed > limit {

@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON, no larger than may be, and no slower.
+//! Reading of request bodies: JSON only, with limits on size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,43 +11,43 @@ use tokio::time::timeout;
 
 use crate::api_error::ApiError;
 
-/// How long a body may take to come.
+/// Time limit for reading a body.
 const READING: Duration = Duration::from_secs(30);
 
-/// Bodies of the largest size that are held at once.
+/// Number of bodies of maximum size that may be in memory.
 const LARGEST_BODIES: u64 = 16;
 
-/// Bodies of at most so many bytes are read at once: whoever sends large ones slowly keeps large ones waiting alone.
+/// Bodies up to this size in bytes are read without a permit, so that slow large bodies only block other large ones.
 const SHORT: u64 = 64 * 1024;
 
-/// How long, and how many times the most that is read, what comes behind a refusal is taken in and forgotten: a client
-/// that is still sending would find the connection broken, and never read why.
+/// After a rejection, the rest of the body is read and dropped within this time and this multiple of the size limit.
+/// Otherwise, a client that is still sending would see a broken connection instead of the error.
 const FORGETTING: (Duration, u64) = (Duration::from_secs(5), 8);
 
-/// What bodies may take.
+/// Limits on bodies.
 pub(crate) struct BodyLimit {
-    /// Bytes of one, at most.
+    /// Maximum size of a body in bytes.
     most: u64,
-    /// Kibibytes that may still be read at once.
+    /// Kibibytes that may still be read concurrently.
     room: Semaphore,
 }
 
 impl BodyLimit {
-    /// So many bytes of a body, at most.
+    /// Limits bodies to `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         let kibibytes = usize::try_from(LARGEST_BODIES * (most / 1024 + 1)).unwrap_or(usize::MAX);
         Self { most, room: Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS)) }
     }
 
-    /// The body of a request. A browser cannot send JSON to another site without asking it first, and is never told
-    /// that it may.
+    /// Reads the body of a request. JSON from another site's page needs a CORS preflight request, which is never
+    /// granted.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, ApiError> {
         let (parts, body) = request.into_parts();
         check_kind(&parts.headers)?;
         let most = self.most;
         let told = body.size_hint().upper();
         if told.is_some_and(|bytes| bytes > most) {
-            // One that asks first whether to send is told no, and sends nothing.
+            // A client with `Expect` waits for the response and sends no body.
             if !parts.headers.contains_key(header::EXPECT) {
                 tokio::spawn(forget(body, most));
             }
@@ -57,12 +57,19 @@ impl BodyLimit {
             0..=SHORT => 0,
             bytes => u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX),
         };
-        let slow = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come").with_code("timeout");
+        let slow = || {
+            ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body took too long to \
+                                                                  arrive",
+            )
+            .with_code("timeout")
+        };
         let busy = || {
             let message = "too many large requests are being read; try again";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("busy")
         };
-        // Held until the body is read: the memory of all bodies together is bounded.
+        // Held until the body is read, to bound the memory of all bodies together.
         let room = timeout(READING, self.room.acquire_many(kibibytes)).await.map_err(|_| busy())?;
         let read = timeout(READING, collect(body, most)).await.map_err(|_| slow())?;
         drop(room);
@@ -79,7 +86,7 @@ fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
     }
     let encoding = value(header::CONTENT_ENCODING);
     if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") {
-        let message = "packed bodies are not read; send it without `Content-Encoding`";
+        let message = "compressed bodies are not supported; send it without `Content-Encoding`";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     Ok(())
@@ -97,10 +104,10 @@ async fn collect(mut body: Body, most: u64) -> Result<Bytes, ApiError> {
     Ok(read.into())
 }
 
-/// The next bytes of a body; absent at its end.
+/// The next bytes of a body; `None` at its end.
 async fn next_data(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await {
-        let frame = frame.map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "the body broke off"))?;
+        let frame = frame.map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -108,7 +115,7 @@ async fn next_data(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
-/// Takes in what is left of a body that is too large, within limits, while it is refused.
+/// Reads and drops the rest of a rejected body, within limits.
 async fn forget(mut body: Body, most: u64) {
     let (longest, times) = FORGETTING;
     let mut left = most.saturating_mul(times);
@@ -119,17 +126,16 @@ async fn forget(mut body: Body, most: u64) {
             left = left.saturating_sub(data.len() as u64);
         }
     };
-    // What takes longer is broken off.
+    // After the time limit, the connection is closed.
     let _ = timeout(longest, all).await;
 }
 
 fn too_large(most: u64) -> ApiError {
-    let message = format!("the body is larger than {most} bytes, which is what is read here");
+    let message = format!("the body is larger than the limit of {most} bytes");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-/// Does what takes longer than a moment where it stops no other request: reading JSON, cutting texts into tokens, and
-/// waiting for a disk.
+/// Runs blocking work on another thread: parsing JSON, tokenising and disk access.
 pub(crate) async fn aside<S: Send + Sync + 'static, T: Send + 'static>(
     shared: &Arc<S>,
     work: impl FnOnce(&S) -> Result<T, ApiError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Connections, of which there are only so many: where all places are taken, the one goes that has been idle longest.
+//! Open connections, limited in number. At the limit, the connection idle for longest is closed.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 /// All open connections.
 pub(crate) struct Connections {
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
-    /// A request that is older than this may be let go with its connection.
+    /// A connection with an older unanswered request may be closed.
     longest: Duration,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct Connections {
 pub(crate) struct Connection {
     number: u64,
     state: Mutex<ConnectionState>,
-    /// Told when it has to go.
+    /// Notified when the connection must close.
     pub(crate) let_go: Notify,
 }
 
 struct ConnectionState {
-    /// Requests whose answers are not sent yet.
+    /// Number of requests whose responses are not completely sent.
     busy: usize,
     since: Instant,
 }
@@ -37,7 +37,7 @@ impl Connections {
         Self { open: Mutex::default(), longest }
     }
 
-    /// A new one.
+    /// Registers a new connection.
     pub(crate) fn open(&self) -> Arc<Connection> {
         let mut open = self.open.lock();
         let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
@@ -47,12 +47,12 @@ impl Connections {
         connection
     }
 
-    /// One that has ended.
+    /// Removes a closed connection.
     pub(crate) fn close(&self, connection: &Connection) {
         self.open.lock().remove(&connection.number);
     }
 
-    /// Lets the one go that nothing was asked of for the longest time; whether there was one.
+    /// Closes the connection that has been idle for longest. Returns false if there is none.
     pub(crate) fn make_room(&self) -> bool {
         let mut open = self.open.lock();
         let may_go = |connection: &Connection| {
@@ -66,7 +66,7 @@ impl Connections {
     }
 }
 
-/// A request of a connection whose answer is not sent yet.
+/// A request whose response is not completely sent.
 pub(crate) struct BusyConnection(Arc<Connection>);
 
 impl BusyConnection {
@@ -78,7 +78,7 @@ impl BusyConnection {
         Self(connection)
     }
 
-    /// The body, which keeps the connection busy until it is sent.
+    /// Wraps the body to keep the connection busy until it is sent.
     pub(crate) fn until_sent(self, body: Body) -> Body {
         Body::new(SentBody { body, _busy: self })
     }

@@ -1,4 +1,4 @@
-//! Why a model cannot be served.
+//! Errors of the server.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,30 +6,30 @@ use std::net::IpAddr;
 /// Why a model cannot be served.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum ServeError {
-    /// An address that others reach, and no token.
-    #[error("{host} can be reached from other machines, and no token is asked for")]
+    /// A public address without a token.
+    #[error("{host} is reachable from other machines, but no token is set")]
     #[diagnostic(help(
-        "give a token with --token-file FILE or in PROBITY_TOKEN, or leave --host out to answer this machine alone"
+        "set a token with --token-file FILE or PROBITY_TOKEN, or omit --host to serve only this machine"
     ))]
     NoToken {
         /// The address.
         host: IpAddr,
     },
-    /// The address is taken, or not ours.
+    /// The address is in use or not local.
     #[error("cannot listen on {host}, port {port}")]
-    #[diagnostic(help("choose another port with --port, or any that is free with --port 0"))]
+    #[diagnostic(help("choose another port with --port, or a free one with --port 0"))]
     Bind {
         /// The address.
         host: IpAddr,
         /// The port.
         port: u16,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The system gives no threads, or no events.
+    /// Threads or event polling are unavailable.
     #[error("the server could not be started")]
     Start(#[source] io::Error),
     /// The model panicked.
-    #[error("the model's thread ended, and nothing can be answered any more")]
+    #[error("the model's thread ended; the server cannot answer any more")]
     Model,
 }

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access control.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use axum::response::{IntoResponse, Response};
 use crate::api_error::ApiError;
 use crate::token::AccessToken;
 
-/// Who may ask.
+/// Access rules of a server.
 pub(crate) struct Guard {
-    /// Whether the server is reached from this machine alone.
+    /// Whether the server listens only on the loopback interface.
     pub(crate) is_loopback: bool,
-    /// What must be shown; nothing where it is absent.
+    /// Required token, if any.
     pub(crate) token: Option<AccessToken>,
-    /// The path that is answered without it.
+    /// Path that needs no token.
     pub(crate) open_path: &'static str,
-    /// Whether pages of other sites are refused by what browsers say of them, whatever else they send.
+    /// Whether browsers may only send requests from the server's own pages.
     pub(crate) own_pages_only: bool,
 }
 
-/// Passes a request on that may ask.
+/// Passes authorised requests on.
 pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -46,23 +46,23 @@ impl Guard {
     }
 }
 
-/// All values of a header: of two nobody knows which another reads.
+/// All values of a header. Duplicates are rejected, since programs may read either.
 fn values_of(headers: &HeaderMap, name: header::HeaderName) -> Vec<&str> {
     headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect()
 }
 
-/// A page of another site can have its own name lead to this machine, and its requests then say so.
+/// Checks the host, against DNS rebinding: a site can let its own name resolve to this machine.
 fn check_host(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let named = values_of(headers, header::HOST);
     let hosts = named.iter().copied().chain(uri.authority().map(axum::http::uri::Authority::as_str));
     if !named.is_empty() && hosts.into_iter().all(is_loopback) {
         return Ok(());
     }
-    let message = "this server answers this machine alone: the request's Host must be 127.0.0.1 or localhost";
+    let message = "this server accepts only requests from this machine: the Host must be 127.0.0.1 or localhost";
     Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("host_not_allowed"))
 }
 
-/// Browsers say which site's page sends what is not merely looked at; programs say nothing.
+/// Checks the origin, which browsers send with every request that is not a plain page load, and other programs omit.
 fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     let hosts = values_of(headers, header::HOST);
     let is_own =
@@ -70,11 +70,11 @@ fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     if values_of(headers, header::ORIGIN).into_iter().all(is_own) {
         return Ok(());
     }
-    let message = "only the page that this server gives may ask it";
+    let message = "only the page of this server may send requests";
     Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("origin_not_allowed"))
 }
 
-/// Whether a host, with a port or without, is this machine.
+/// Whether a host, with or without a port, is this machine.
 fn is_loopback(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') => name,
@@ -90,7 +90,7 @@ fn check_token(token: &AccessToken, headers: &HeaderMap) -> Result<(), ApiError>
     if bearer.is_some_and(|(_, shown)| token.is(shown.trim_ascii())) {
         return Ok(());
     }
-    let message = "a token is needed here, sent as `Authorization: Bearer TOKEN`";
+    let message = "a token is required: send `Authorization: Bearer TOKEN`";
     Err(ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key"))
 }
 

@@ -1,34 +1,34 @@
-//! Requests read: what is wrong is told with its field, line and column.
+//! Parsing of requests. Errors report field, line and column.
 
 use probity_lm::{RoundedNumber, did_you_mean, nearest, refuse_repeated_keys, rounded_number};
 use serde::de::DeserializeOwned;
 
 use crate::api_error::ApiError;
 
-/// Where a request has a JSON schema.
+/// Path of a JSON schema in a request.
 const SCHEMA: [&str; 3] = ["response_format", "json_schema", "schema"];
 
-/// What a body says.
+/// Parses a body.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let status = axum::http::StatusCode::BAD_REQUEST;
     if let Some(RoundedNumber { path, literal }) = rounded_number(body, &SCHEMA) {
-        let message = format!("schema {path}: {literal} cannot be kept: reading it changes it");
+        let message = format!("schema {path}: {literal} cannot be read exactly");
         return Err(ApiError::field(SCHEMA.join("."), message));
     }
-    // Before: of two values of one key nobody knows which counts. It finds all that is no JSON too.
+    // Checked first: which of two values of one key counts is undefined. This also finds all syntax errors.
     refuse_repeated_keys(body)
         .map_err(|error| ApiError::new(status, format!("the body is not JSON: {error}")).with_code("invalid_json"))?;
     let mut json = serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let message = error.inner().to_string();
-        // The root has no name, and of a field that is not known the message has it.
+        // The root has no name, and messages about unknown fields contain it.
         let message = with_nearest(message);
         if path == "." { ApiError::new(status, message) } else { ApiError::field(path, message) }
     })
 }
 
-/// Of a field that is not known the nearest that is, in the place of a list of all.
+/// Replaces the list of all fields in a message by the nearest one.
 fn with_nearest(message: String) -> String {
     let mut names = message.split('`').skip(1).step_by(2);
     let unknown = names.next().filter(|_| message.starts_with("unknown field `"));
@@ -46,7 +46,7 @@ mod tests {
     fn a_number_of_a_schema_that_reading_changes_is_refused_by_its_path() {
         let body = r#"{"response_format": {"json_schema": {"schema": {"enum": [1, 1e400]}}}}"#;
         let told = read::<serde_json::Value>(body.as_bytes()).expect_err("refused").detail.message;
-        assert!(told.contains("schema #/enum/1: 1e400 cannot be kept"), "{told}");
+        assert!(told.contains("schema #/enum/1: 1e400 cannot be read exactly"), "{told}");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! A model served over HTTP: the endpoints of `OpenAI`'s API for texts and conversations, and one for exact probabilities
-//! of labels and continuations.
+//! HTTP server for a model: `OpenAI`-compatible endpoints for completions and chats, and an endpoint for exact
+//! probabilities of labels and continuations.
 //!
-//! Requests are read, cut into tokens and checked as they come (`completions`, `chat`, `score`), and wait in one queue. One
-//! thread has the model (`worker`): what waits when the model is free runs together, and each answer goes to whoever
-//! waits for it at once. An answer does not depend on what else is asked: it has the bits that it has alone.
+//! Requests are parsed, tokenised and checked on arrival (`completions`, `chat`, `score`), and then queued. One thread
+//! owns the model (`worker`): it runs all waiting requests together and sends each answer as soon as it is complete. An
+//! answer is bitwise independent of concurrent requests.
 //!
-//! Beside it stands a server without a model: the page on which a person labels samples (`labelling`).
+//! A separate server without a model serves the labelling page (`labelling`).
 //!
-//! This is the only crate with an asynchronous runtime. Whatever it reads was written by strangers: bodies, connections,
-//! waiting requests and time are bounded, and a client that goes away costs nothing any more.
+//! This is the only crate with an asynchronous runtime. All input is untrusted: bodies, connections, waiting requests
+//! and time are bounded, and requests of disconnected clients are dropped.
 
 mod answers;
 mod api_error;

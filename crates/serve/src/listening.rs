@@ -1,4 +1,4 @@
-//! Connections taken, requests answered by whatever routes there are, and an end in order.
+//! Accepting connections, serving a router on them, and graceful shutdown.
 
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::connections::{BusyConnection, Connection, Connections};
 use crate::error::ServeError;
 
-/// How long a request's head may take to come.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
-/// How often it is looked whether the server is to end.
+/// Interval for checking whether the server must end.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a connection that has to go may take.
+/// Time limit for closing a connection.
 pub(crate) const LETTING_GO: Duration = Duration::from_secs(1);
-/// Threads that read requests and write answers.
+/// Number of threads for requests and responses.
 const THREADS: usize = 2;
-/// Threads for what takes longer than a moment.
+/// Number of threads for blocking work.
 const BLOCKING: usize = 4;
-/// What a connection is told for which there is no place.
+/// Response to a connection beyond the limit.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: \
 application/json\r\nContent-Length: 115\r\n\r\n{\"error\":{\"message\":\"too many connections; try again\",\
 \"type\":\"overloaded_error\",\"param\":null,\"code\":\"connections\"}}";
 
-/// What connections may take.
+/// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Connections at once.
+    /// Maximum number of connections.
     pub(crate) most: usize,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub(crate) timeout: Duration,
 }
 
-/// Listens.
+/// Binds an address.
 pub(crate) fn listen(host: IpAddr, port: u16) -> Result<TcpListener, ServeError> {
     let listener = TcpListener::bind((host, port)).map_err(|source| ServeError::Bind { host, port, source })?;
     listener.set_nonblocking(true).map_err(ServeError::Start)?;
     Ok(listener)
 }
 
-/// Threads for connections.
+/// Runtime for connections.
 pub(crate) fn runtime() -> Result<Runtime, ServeError> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let threads = builder.worker_threads(THREADS).max_blocking_threads(BLOCKING);
     threads.enable_all().build().map_err(ServeError::Start)
 }
 
-/// Answers until `is_ending` says so, and then what was asked before.
+/// Serves until `is_ending` returns true, then finishes open requests.
 pub(crate) async fn answer_all(
     listener: TcpListener,
     router: Router,
@@ -76,7 +76,7 @@ pub(crate) async fn answer_all(
         tokio::select! {
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => taker.take(stream).await,
-                // No descriptor is free, or the client has gone: neither ends the server.
+                // Out of file descriptors, or the client has disconnected: neither ends the server.
                 Err(_) => tokio::time::sleep(TICK).await,
             },
             _ = tick.tick() => {
@@ -87,14 +87,14 @@ pub(crate) async fn answer_all(
         }
     }
     drop(listener);
-    // Whoever was asked something answers it, and takes nothing more.
+    // Open requests are finished; no new ones are accepted.
     let _ = end.send(true);
     let all = u32::try_from(limits.most).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(limits.timeout, taker.places.acquire_many(all)).await;
     Ok(())
 }
 
-/// Takes connections.
+/// Accepts connections.
 struct Taker {
     router: Router,
     places: Arc<Semaphore>,
@@ -105,14 +105,14 @@ struct Taker {
 impl Taker {
     async fn take(&self, stream: TcpStream) {
         let Some(place) = self.place().await else {
-            // It fits into any buffer; where it does not, the client learns that the connection is closed.
+            // It fits into any send buffer; if not, the client still sees that the connection is closed.
             let _ = stream.try_write(FULL);
             return;
         };
-        // Small answers go at once.
+        // Send small responses at once.
         let _ = stream.set_nodelay(true);
         let (router, connections, ending) = (self.router.clone(), self.connections.clone(), self.ending.clone());
-        // Here, and not where it is answered: whoever comes next looks for one that may go.
+        // Registered before the task is spawned, so that the next connection can find it when looking for an idle one.
         let connection = connections.open();
         tokio::spawn(async move {
             answer(stream, router, &connection, ending).await;
@@ -121,7 +121,7 @@ impl Taker {
         });
     }
 
-    /// A place, for which an idle connection may have to go.
+    /// Acquires a slot for a connection, closing an idle one if necessary.
     async fn place(&self) -> Option<OwnedSemaphorePermit> {
         let places = &self.places;
         if let Ok(place) = places.clone().try_acquire_owned() {
@@ -134,7 +134,7 @@ impl Taker {
     }
 }
 
-/// Answers what comes on a connection, until it ends or has to go.
+/// Serves a connection until it ends or must close.
 async fn answer(stream: TcpStream, router: Router, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>) {
     let busy = connection.clone();
     let service = tower_service(router, busy);
@@ -146,7 +146,7 @@ async fn answer(stream: TcpStream, router: Router, connection: &Arc<Connection>,
     tokio::pin!(http);
     loop {
         tokio::select! {
-            // What is wrong with a connection is its client's to know.
+            // Errors of a connection only concern its client.
             _ = &mut http => return,
             () = connection.let_go.notified() => return,
             ended = ending.changed() => {

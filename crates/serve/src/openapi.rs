@@ -1,4 +1,4 @@
-//! The description of the endpoints, made of the types that they read and write.
+//! `OpenAPI` description of the endpoints, generated from their types.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -11,29 +11,29 @@ use crate::wire::completions::{CompletionBody, CompletionRequest};
 use crate::wire::models::{HealthBody, ModelBody, ModelList};
 use crate::wire::score::{ScoreBatch, ScoreBody};
 
-const ABOUT: &str = "Exact probabilities, and texts, from one model on one machine. The endpoints for texts take and \
-give what OpenAI's API does; fields that are not honoured are refused by name. The same request has the same answer, \
-bit for bit, whatever else is asked beside it.";
+const ABOUT: &str = "Exact probabilities and texts from one model on one machine. The endpoints for texts follow \
+OpenAI's API; unsupported fields are rejected by name. The same request has the same answer, bit for bit, whatever other \
+requests run at the same time.";
 
-/// What may go wrong with a request that has a body.
+/// Errors of requests with a body.
 const WITH_BODY: [(u16, &str); 9] = [
-    (400, "The request is wrong; `param` names the field."),
-    (404, "Another model is asked for."),
-    (408, "The body took too long to come."),
+    (400, "The request is invalid; `param` names the field."),
+    (404, "Unknown model."),
+    (408, "The body took too long to arrive."),
     (413, "The body is too large."),
-    (415, "The body is not JSON, or packed."),
-    (429, "Too many requests wait; `Retry-After` says when to try again."),
-    (500, "The model could not answer."),
-    (503, "The server is full or ending; `Retry-After` says when to try again."),
-    (504, "It took longer than a request may take."),
+    (415, "The body is not JSON, or is compressed."),
+    (429, "Too many requests are waiting; retry after `Retry-After` seconds."),
+    (500, "The model failed."),
+    (503, "The server is full or stopping; retry after `Retry-After` seconds."),
+    (504, "The request exceeded the time limit."),
 ];
-/// What may go wrong with any request.
+/// Errors of any request.
 const ALWAYS: [(u16, &str); 2] = [
-    (401, "The server asks for a token."),
-    (403, "The server answers its own machine alone, and the request's Host is another."),
+    (401, "The server requires a token."),
+    (403, "The server accepts only requests from its own machine, and the request's Host is another."),
 ];
 
-/// The description of a server with these limits.
+/// The description for a server with these options.
 pub(crate) fn description(options: &ServeOptions) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
@@ -58,35 +58,35 @@ pub(crate) fn description(options: &ServeOptions) -> Value {
             "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        // A token, or none where the server asks for none.
+        // A token, or none if the server needs none.
         "security": [{"token": []}, {}],
     })
 }
 
 fn paths(generator: &mut SchemaGenerator) -> Value {
     let completions =
-        Answers { body: schema::<CompletionBody>(generator), event: Some(schema::<CompletionBody>(generator)) };
-    let chat = Answers { body: schema::<ChatBody>(generator), event: Some(schema::<ChatChunk>(generator)) };
-    let score = Answers { body: schema::<ScoreBody>(generator), event: None };
+        Responses { body: schema::<CompletionBody>(generator), event: Some(schema::<CompletionBody>(generator)) };
+    let chat = Responses { body: schema::<ChatBody>(generator), event: Some(schema::<ChatChunk>(generator)) };
+    let score = Responses { body: schema::<ScoreBody>(generator), event: None };
     let [list, one, health] =
         [schema::<ModelList>(generator), schema::<ModelBody>(generator), schema::<HealthBody>(generator)];
     let id = json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string"}});
-    let mut of_one = get(generator, "The model of that id", &one);
+    let mut of_one = get(generator, "The model with this id", &one);
     of_one["parameters"] = json!([id]);
-    of_one["responses"]["404"] = error(generator, "Another model is asked for.");
+    of_one["responses"]["404"] = error(generator, "Unknown model.");
     json!({
-        "/v1/completions": {"post": post::<CompletionRequest>(generator, "Go on from prompts", &completions)},
+        "/v1/completions": {"post": post::<CompletionRequest>(generator, "Continue prompts", &completions)},
         "/v1/chat/completions": {"post": post::<ChatRequest>(generator, "Answer a conversation", &chat)},
         "/v1/score": {"post": post::<ScoreBatch>(generator, "Exact probabilities of labels and continuations", &score)},
-        "/v1/models": {"get": get(generator, "The model that is served", &list)},
+        "/v1/models": {"get": get(generator, "The served model", &list)},
         "/v1/models/{id}": {"get": of_one},
-        "/health": {"get": get(generator, "Whether the server is there", &health)},
+        "/health": {"get": get(generator, "Health check", &health)},
         "/openapi.json": {"get": get(generator, "This description", &json!({"type": "object"}))},
     })
 }
 
-/// What an endpoint answers: whole, and in events where it can be streamed.
-struct Answers {
+/// Response of an endpoint: complete, and as events if it can be streamed.
+struct Responses {
     body: Value,
     event: Option<Value>,
 }
@@ -103,10 +103,10 @@ fn errors(generator: &mut SchemaGenerator, of: &[(u16, &str)]) -> Map<String, Va
     of.iter().map(|(status, what)| (status.to_string(), error(generator, what))).collect()
 }
 
-fn post<T: JsonSchema>(generator: &mut SchemaGenerator, summary: &str, answers: &Answers) -> Value {
+fn post<T: JsonSchema>(generator: &mut SchemaGenerator, summary: &str, answers: &Responses) -> Value {
     let mut content = json!({"application/json": {"schema": answers.body}});
     if let Some(event) = &answers.event {
-        // Each event holds the JSON of a chunk; the last says `[DONE]`.
+        // Each event holds the JSON of a chunk; the last is `[DONE]`.
         let schema = json!({"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]});
         content["text/event-stream"] = json!({"schema": schema, "x-data": event});
     }

@@ -1,30 +1,30 @@
-//! How a model is served.
+//! Options of the server.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::token::AccessToken;
 
-/// How a model is served.
+/// Options of a model server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// The address to listen on.
+    /// Address to listen on.
     pub host: IpAddr,
-    /// The port; 0 for any.
+    /// Port; 0 for any.
     pub port: u16,
-    /// What clients must show; none is needed where it is absent.
+    /// Required token; `None` for open access.
     pub token: Option<AccessToken>,
-    /// What requests call the model.
+    /// Name of the model in requests.
     pub name: String,
-    /// Bytes of a request's body, at most.
+    /// Maximum size of a request body in bytes.
     pub max_body: u64,
-    /// Tokens of a text, at most.
+    /// Maximum number of tokens per text.
     pub max_tokens: usize,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub timeout: Duration,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub max_connections: usize,
-    /// Questions and texts that may wait for the model.
+    /// Maximum number of waiting queries and texts.
     pub max_waiting: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What waits for the model.
+//! The queue of jobs for the model.
 
 use std::collections::VecDeque;
 
@@ -6,37 +6,37 @@ use parking_lot::{Condvar, Mutex};
 use probity_lm::{GenerateRequest, GenerateResult, ScoreRequest, ScoreResult};
 use tokio::sync::{mpsc, oneshot};
 
-/// A question, and who waits for the answer. A client that goes away drops the other end.
+/// A query and the channel for its answer, which is closed when the client disconnects.
 pub(crate) struct ScoreJob {
     pub(crate) request: ScoreRequest,
-    /// The prompt's tokens, by which it is told how much of it is shared with others.
+    /// Tokens of the prompt, to estimate prefixes shared with other jobs.
     pub(crate) tokens: Vec<u32>,
     pub(crate) reply: oneshot::Sender<Result<ScoreResult, String>>,
 }
 
-/// A text to be written, and who waits for it.
+/// A text to generate and the channel for its events.
 pub(crate) struct TextJob {
     pub(crate) request: GenerateRequest,
-    /// Whether tokens are told as they come.
+    /// Whether to send tokens as they are generated.
     pub(crate) is_streamed: bool,
-    // Not bounded: it never holds more than the tokens of one text, and the model waits for nobody.
+    // Unbounded: it never holds more than the tokens of one text, and the model must not wait for a client.
     pub(crate) events: mpsc::UnboundedSender<TextEvent>,
 }
 
-/// What is told of a text.
+/// Event of a text.
 #[derive(Debug)]
 pub(crate) enum TextEvent {
-    /// It has these tokens more.
+    /// New tokens.
     Grown(Vec<u32>),
-    /// It is done, or could not be.
+    /// The result, or an error.
     Done(Box<Result<GenerateResult, String>>),
 }
 
-/// There are as many requests waiting as may.
+/// The queue is full or closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// Questions and texts in the order in which they came.
+/// Queries and texts in order of arrival.
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
     came: Condvar,
@@ -50,7 +50,7 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// Of what kinds there is something.
+/// Which kinds of jobs are waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) scores: bool,
@@ -58,12 +58,12 @@ pub(crate) struct Pending {
 }
 
 impl Queue {
-    /// An empty one, in which at most so many wait.
+    /// An empty queue for `limit` jobs.
     pub(crate) fn new(limit: usize) -> Self {
         Self { waiting: Mutex::default(), came: Condvar::new(), limit }
     }
 
-    /// All of them or none.
+    /// Adds all jobs or none.
     pub(crate) fn submit(&self, scores: Vec<ScoreJob>, texts: Vec<TextJob>) -> Result<(), QueueFull> {
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
@@ -71,11 +71,11 @@ impl Queue {
         }
         let fits = |waiting: &Waiting| {
             let there = waiting.scores.len() + waiting.texts.len();
-            // A request that is larger than the queue is taken where nothing else waits.
+            // A request larger than the queue is accepted if nothing else is waiting.
             there == 0 || there + scores.len() + texts.len() <= self.limit
         };
         if !fits(&waiting) {
-            // Those whose clients have gone take no place.
+            // Drop jobs of disconnected clients.
             waiting.scores.retain(|job| !job.reply.is_closed());
             waiting.texts.retain(|job| !job.events.is_closed());
             if !fits(&waiting) {
@@ -88,7 +88,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until there is something; absent when it is closed and nothing is left.
+    /// Waits for a job; `None` when the queue is closed and empty.
     pub(crate) fn wait(&self) -> Option<Pending> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -103,30 +103,30 @@ impl Queue {
         }
     }
 
-    /// Whether a question waits.
+    /// Whether a query is waiting.
     pub(crate) fn has_scores(&self) -> bool {
         !self.waiting.lock().scores.is_empty()
     }
 
-    /// The next question that somebody waits for.
+    /// The next query with a connected client.
     pub(crate) fn next_score(&self) -> Option<ScoreJob> {
         let mut waiting = self.waiting.lock();
         std::iter::from_fn(|| waiting.scores.pop_front()).find(|job| !job.reply.is_closed())
     }
 
-    /// The next text that somebody waits for.
+    /// The next text with a connected client.
     pub(crate) fn next_text(&self) -> Option<TextJob> {
         let mut waiting = self.waiting.lock();
         std::iter::from_fn(|| waiting.texts.pop_front()).find(|job| !job.events.is_closed())
     }
 
-    /// Takes nothing more; what waits is still answered.
+    /// Rejects new jobs; waiting ones remain.
     pub(crate) fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.came.notify_all();
     }
 
-    /// The same, and forgets what waits: nobody is left to answer it.
+    /// Rejects new jobs and drops waiting ones, because the model has stopped.
     pub(crate) fn abandon(&self) {
         let mut waiting = self.waiting.lock();
         *waiting = Waiting { is_closed: true, ..Waiting::default() };

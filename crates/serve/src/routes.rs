@@ -1,4 +1,4 @@
-//! Which path leads where.
+//! Routes of the model server.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::wire::chat::ChatRequest;
 use crate::wire::completions::CompletionRequest;
 use crate::wire::models::{HealthBody, ModelBody, ModelList};
 
-/// All of them, for those who may ask.
+/// All routes, with access control.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let guarded = Arc::new(Guard {
         is_loopback: app.options.host.is_loopback(),
         token: app.options.token.clone(),
-        // That the server is there, anybody may know.
+        // The health check is public.
         open_path: "/health",
         own_pages_only: false,
     });
@@ -37,7 +37,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(other_method)
         .layer(middleware::from_fn_with_state(guarded, guard))
-        // Bodies are measured where they are read.
+        // The size is limited when the body is read.
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(app)
 }
@@ -75,17 +75,17 @@ fn described(app: &App) -> ModelBody {
     }
 }
 
-/// As much of it as a message may hold.
+/// The path, shortened for messages.
 fn path(uri: &Uri) -> String {
     uri.path().chars().take(80).collect()
 }
 
 async fn nowhere(uri: Uri) -> ApiError {
-    let message = format!("there is nothing at {}; /openapi.json says what there is", path(&uri));
+    let message = format!("nothing at {}; see /openapi.json", path(&uri));
     ApiError::new(StatusCode::NOT_FOUND, message)
 }
 
 async fn other_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} is not asked by {method}; /openapi.json says by what", path(&uri));
+    let message = format!("{} does not support {method}; see /openapi.json", path(&uri));
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

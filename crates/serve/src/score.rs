@@ -1,4 +1,4 @@
-//! `POST /v1/score`: exact probabilities of labels and continuations, and what a class head says.
+//! `POST /v1/score`: exact probabilities of labels and continuations, and outputs of a class head.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::wire::forms::{PlainPrompt, TextOrIds, UsageBody};
 use crate::wire::score::{ClassEntry, LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
 use crate::wire::text::TextFormat as _;
 
-/// Questions in one request.
+/// Maximum number of queries per request.
 const MOST_ITEMS: usize = 4096;
 
-/// A question, ready to be asked.
+/// A validated query.
 struct Question {
     id: Option<String>,
     request: ScoreRequest,
     tokens: Vec<u32>,
 }
 
-/// Answers a request.
+/// Handles a request.
 pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Result<Json<ScoreBody>, ApiError> {
     let deadline = app.deadline();
     let body = app.bodies.read(request).await?;
@@ -56,10 +56,10 @@ fn questions(app: &App, body: &Bytes) -> Result<Vec<Question>, ApiError> {
     let ScoreBatch { model, items: OneOrMany(items) } = json::read(body)?;
     app.check_model(model.as_ref())?;
     if items.is_empty() {
-        return Err(ApiError::field("items", "there is none"));
+        return Err(ApiError::field("items", "the list is empty"));
     }
     if items.len() > MOST_ITEMS {
-        return Err(ApiError::field("items", format!("at most {MOST_ITEMS} can be asked at once")));
+        return Err(ApiError::field("items", format!("at most {MOST_ITEMS} per request")));
     }
     items.into_iter().enumerate().map(|(index, item)| question(app, &format!("items[{index}]"), item)).collect()
 }
@@ -68,11 +68,11 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
     let field = |name: &str| format!("{at}.{name}");
     let (prompt, of) = match (item.prompt, item.messages) {
         (Some(_), Some(_)) => {
-            return Err(ApiError::field(field("messages"), "only one of `prompt`, `messages` can be given"));
+            return Err(ApiError::field(field("messages"), "only one of `prompt`, `messages` is allowed"));
         }
-        (None, None) => return Err(ApiError::field(at, "one of `prompt`, `messages` is needed")),
+        (None, None) => return Err(ApiError::field(at, "one of `prompt`, `messages` is required")),
         (Some(_), _) if item.answer_prefix.is_some() => {
-            let why = "goes with `messages` only; put it at the end of the prompt";
+            let why = "requires `messages`; append it to the prompt instead";
             return Err(ApiError::field(field("answer_prefix"), why));
         }
         (Some(TextOrIds(prompt)), _) => (prompt.into(), field("prompt")),
@@ -85,18 +85,18 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
     if item.classes == Some(true) {
         let others = [item.labels.is_some(), item.continuation.is_some(), item.termination.is_some()];
         if others.contains(&true) {
-            let why = "only one of `labels`, `continuation`, `classes` can be given";
+            let why = "only one of `labels`, `continuation`, `classes` is allowed";
             return Err(ApiError::field(field("classes"), why));
         }
         return of_classes(app, at, item.id, (prompt, of));
     }
     let (ask, asked) = match (item.labels, item.continuation) {
         (Some(_), Some(_)) => {
-            return Err(ApiError::field(field("continuation"), "only one of `labels`, `continuation` can be given"));
+            return Err(ApiError::field(field("continuation"), "only one of `labels`, `continuation` is allowed"));
         }
-        (None, None) => return Err(ApiError::field(at, "one of `labels`, `continuation`, `classes` is needed")),
+        (None, None) => return Err(ApiError::field(at, "one of `labels`, `continuation`, `classes` is required")),
         (None, _) if item.termination.is_some() => {
-            return Err(ApiError::field(field("termination"), "goes with `labels` only"));
+            return Err(ApiError::field(field("termination"), "requires `labels`"));
         }
         (Some(labels), _) => {
             let set = LabelSet::new(labels.0).map_err(|error| ApiError::field(field("labels"), told(&error)))?;
@@ -119,10 +119,10 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
     Ok(Question { id: item.id, request, tokens })
 }
 
-/// What a class head is asked about a prompt, which the field `of` gives.
+/// Creates a query to a class head; `of` is the field of the prompt.
 fn of_classes(app: &App, at: &str, id: Option<String>, (prompt, of): (Prompt, String)) -> Result<Question, ApiError> {
     if matches!(&prompt, Prompt::Chat { answer_prefix, .. } if !answer_prefix.is_empty()) {
-        let why = "goes with `labels` or `continuation`: a class head reads the last message as it is";
+        let why = "requires `labels` or `continuation`; a class head reads the last message unchanged";
         return Err(ApiError::field(format!("{at}.answer_prefix"), why));
     }
     refuse_long(app, &of, &prompt, "")?;

@@ -1,50 +1,50 @@
-//! What a server needs of a model besides its answers.
+//! Interface of a model for the server.
 
 use probity_lm::{BoxedError, GenerateRequest, LanguageModel, LmError, Outcome, Prompt, ScoreRequest};
 use probity_runtime::Model;
 
 /// A language model with its tokenizer.
 pub trait ServedModel: LanguageModel {
-    /// The tokens of a prompt, as the model sees it.
+    /// Tokenises a prompt.
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError>;
 
-    /// The tokens of a prompt that a class head reads.
+    /// Tokenises a prompt for a class head.
     fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError>;
 
-    /// The text of generated tokens.
+    /// Decodes generated tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError>;
 
-    /// The text of ids that later tokens cannot change.
+    /// Decodes the part of a text that later tokens cannot change.
     fn decode_settled(&self, ids: &[u32]) -> Result<String, BoxedError> {
         self.decode(ids)
     }
 
-    /// The bytes that a token adds to a text, a part of a character where it is one; absent for special tokens, which
-    /// add nothing.
+    /// Bytes that a token adds to a text, possibly only a part of a character; `None` for special tokens, which add
+    /// nothing.
     fn token_bytes(&self, id: u32) -> Option<Vec<u8>>;
 
-    /// What a token is called: its text, or a special token's name.
+    /// Display text of a token: its text, or the name of a special token.
     fn token_text(&self, id: u32) -> String;
 
     /// Whether the token ends an answer.
     fn is_end(&self, id: u32) -> bool;
 
-    /// Whether the token exists.
+    /// Whether this is a valid token id.
     fn is_token(&self, id: u32) -> bool;
 
-    /// Tokens that a prompt with its answer may have.
+    /// Maximum number of tokens of a prompt with its answer.
     fn token_limit(&self) -> usize;
 
-    /// How many tokens a prompt and the text behind it need at least, where these are so many that they need not be cut
-    /// to know that there is no room for them.
+    /// A lower bound on the number of tokens of a prompt and a text, if it is certain without tokenising that they do
+    /// not fit.
     fn surely_too_long(&self, _prompt: &Prompt, _text: &str) -> Option<usize> {
         None
     }
 
-    /// Whether that can be asked; the work list would end with the same error.
+    /// Checks a query, which would otherwise fail with its whole work list.
     fn check_score(&self, request: &ScoreRequest) -> Result<(), LmError>;
 
-    /// Whether that can be continued.
+    /// Checks a text to generate.
     fn check_text(&self, request: &GenerateRequest) -> Result<(), LmError>;
 }
 

@@ -1,4 +1,4 @@
-//! The server of a model: its thread beside those of the connections.
+//! The model server: one thread for the model, others for connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -13,14 +13,14 @@ use crate::routes::router;
 use crate::served::ServedModel;
 use crate::worker::work;
 
-/// A place that is listened on, before there is a model to answer.
+/// A bound address, before the model is loaded.
 pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
 }
 
 impl Server {
-    /// Listens. An address that others reach needs a token.
+    /// Binds the address. A public address needs a token.
     pub fn bind(options: ServeOptions) -> Result<Self, ServeError> {
         let (host, port) = (options.host, options.port);
         if !host.is_loopback() && options.token.is_none() {
@@ -29,12 +29,12 @@ impl Server {
         Ok(Self { listener: listen(host, port)?, options })
     }
 
-    /// Where clients reach it.
+    /// Address for clients.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until `is_ending` says so, and then what was asked before.
+    /// Serves until `is_ending` returns true, then finishes open requests.
     pub fn run(self, model: Arc<dyn ServedModel>, is_ending: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let limits = ConnectionLimits { most: self.options.max_connections, timeout: self.options.timeout };
         let app = Arc::new(App::new(model, self.options));
@@ -44,7 +44,7 @@ impl Server {
         let served = runtime.block_on(answer_all(self.listener, router(app.clone()), limits, &is_ending));
         app.queue.close();
         let ended = worker.join().map_err(|_| ServeError::Model);
-        // Nothing is left that anybody waits for.
+        // All requests are finished or abandoned.
         runtime.shutdown_timeout(LETTING_GO);
         served.and(ended)
     }
@@ -53,7 +53,7 @@ impl Server {
 fn start_worker(app: &Arc<App>) -> Result<JoinHandle<()>, ServeError> {
     let (model, queue) = (app.model.clone(), app.queue.clone());
     let work = move || {
-        // Whatever ends the thread: what waits is told, and nothing new is taken.
+        // Abandons the queue however the thread ends, even by a panic.
         struct Abandon(Arc<crate::queue::Queue>);
         impl Drop for Abandon {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Answers that are sent as they are written: events of a server (SSE).
+//! Streamed answers: server-sent events (SSE).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,12 +18,12 @@ use crate::answers::too_late;
 use crate::api_error::{ApiError, ErrorBody};
 use crate::app::App;
 use crate::queue::TextEvent;
-use crate::wire::text::{DoneText, Event, Written};
+use crate::wire::text::{DoneText, Event, WrittenText};
 
-/// Events that wait for a client that reads slowly.
+/// Number of buffered events for a slow client.
 const AHEAD: usize = 64;
 
-/// What is sent, event by event.
+/// Response body of events.
 struct EventBody(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for EventBody {
@@ -38,9 +38,9 @@ impl hyper::body::Body for EventBody {
     }
 }
 
-/// Why a stream ends before its end.
+/// Why a stream ends early.
 pub(crate) enum StreamEnd {
-    /// Nobody reads it any longer.
+    /// The client has disconnected.
     Left,
     /// The answer failed.
     Failed(ApiError),
@@ -58,7 +58,7 @@ impl From<serde_json::Error> for StreamEnd {
     }
 }
 
-/// Where events go.
+/// Sender of a stream's events.
 #[derive(Clone)]
 pub(crate) struct EventSender {
     sender: mpsc::Sender<Bytes>,
@@ -69,13 +69,13 @@ impl EventSender {
     /// Sends an event as JSON.
     pub(crate) async fn send(&self, event: impl Serialize + Send) -> Result<(), StreamEnd> {
         let event = Bytes::from(format!("data: {}\n\n", serde_json::to_string(&event)?));
-        // A client that reads nothing is let go when its time is over.
+        // Stop sending to a client that does not read before the deadline.
         let sent = tokio::time::timeout_at(self.deadline, self.sender.send(event)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(StreamEnd::Left) }
     }
 }
 
-/// A response whose events `write` sends; what it gives is the event with the usage, sent where that is wanted.
+/// A streamed response. `write` sends its events and returns the event with the usage, sent if `include_usage`.
 pub(crate) fn stream<F, W, U>(app: &Arc<App>, include_usage: bool, write: W) -> Response
 where
     W: FnOnce(EventSender) -> F,
@@ -103,21 +103,21 @@ where
     response
 }
 
-/// A text's events, with what is sent before the first.
+/// Events of a text, and the text to send before the first.
 type OpenText = (String, mpsc::UnboundedReceiver<TextEvent>);
 
-/// Texts that are told as they are written.
+/// Texts sent as they are generated.
 pub(crate) struct Streamed<'a> {
     pub(crate) app: &'a App,
     pub(crate) out: &'a EventSender,
     pub(crate) stops: &'a [String],
-    /// The field with the prompts, for errors.
+    /// Field of the prompts, for errors.
     pub(crate) param: &'a str,
     pub(crate) deadline: Instant,
 }
 
 impl Streamed<'_> {
-    /// Sends new text of each as an event that `encode` makes. Returns the number of tokens.
+    /// Sends the texts' new parts as events made by `encode`. Returns the number of tokens.
     pub(crate) async fn all<C: Serialize + Send>(
         &self,
         texts: Vec<OpenText>,
@@ -140,7 +140,7 @@ impl Streamed<'_> {
                     }
                 }
                 TextEvent::Done(result) => {
-                    let written = Written::of(result.map_err(ApiError::model)?, self.param)?;
+                    let written = WrittenText::of(result.map_err(ApiError::model)?, self.param)?;
                     tokens += written.ids.len();
                     let (text, finish) = (text.rest(&written.text), written.reason());
                     self.out.send(encode(Event::Done(DoneText { index, text, finish, told: None }))).await?;
@@ -151,7 +151,7 @@ impl Streamed<'_> {
         Ok(tokens)
     }
 
-    /// The next event of any text; absent when all are done.
+    /// The next event of any text; `None` when all are done.
     async fn next(
         &self,
         open: &mut [Option<(mpsc::UnboundedReceiver<TextEvent>, GrowingText<'_>)>],
@@ -170,14 +170,14 @@ impl Streamed<'_> {
         });
         tokio::select! {
             event = ready => Ok(Some(event.ok_or_else(ApiError::gone)?)),
-            // Nobody else would tell that the client has left.
+            // Detects a client that disconnects between events.
             () = self.out.sender.closed() => Err(StreamEnd::Left),
             () = tokio::time::sleep_until(self.deadline) => Err(too_late().into()),
         }
     }
 }
 
-/// A text of which more and more is known.
+/// A partially generated text.
 struct GrowingText<'a> {
     stops: &'a [String],
     ids: Vec<u32>,
@@ -185,8 +185,8 @@ struct GrowingText<'a> {
 }
 
 impl GrowingText<'_> {
-    /// What can be told with these tokens more: nothing that a stop sequence could still take back, and no part of a
-    /// character.
+    /// The new text for these tokens, without parts of characters and without text that a stop sequence could still
+    /// remove.
     fn grow(&mut self, ids: &[u32], decode: impl Fn(&[u32]) -> Option<String>) -> Option<String> {
         self.ids.extend_from_slice(ids);
         let text = decode(&self.ids)?;
@@ -197,13 +197,13 @@ impl GrowingText<'_> {
         Some(news)
     }
 
-    /// What is missing of the whole text.
+    /// The unsent rest of the complete text.
     fn rest(&self, text: &str) -> String {
         text.strip_prefix(self.sent.as_str()).unwrap_or_default().to_owned()
     }
 }
 
-/// Bytes at a text's end that may be the beginning of a stop sequence, or lie behind one.
+/// Number of bytes at the end of a text that may begin a stop sequence, or follow one.
 fn held_back(text: &str, stops: &[String]) -> usize {
     let of_stop = |stop: &String| {
         if let Some(at) = text.find(stop.as_str()) {

@@ -1,4 +1,4 @@
-//! A model that answers by functions, as a server has it: a token is a character.
+//! A scripted model for tests of the server. Each character is a token.
 
 use probity_lm::{
     BoxedError, GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Prompt, Requests,
@@ -7,7 +7,7 @@ use probity_lm::{
 
 use crate::served::ServedModel;
 
-/// A scripted model; a question whose id begins with `bad` ends its list.
+/// A scripted model. A query whose id begins with `bad` fails its work list.
 pub(crate) struct Scripted(pub(crate) ScriptedModel);
 
 impl LanguageModel for Scripted {

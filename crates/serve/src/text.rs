@@ -1,4 +1,4 @@
-//! Generated text over HTTP: one path from a request to its answer, for every wire format.
+//! Text generation over HTTP: one code path for all wire formats.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::body::aside;
 use crate::json;
 use crate::stream::{Streamed, stream};
 use crate::wire::forms::{Header, UsageBody};
-use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, Written};
+use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, WrittenText};
 
-/// Texts in one request: its prompts times the choices of each.
+/// Maximum number of texts per request: prompts times choices.
 const MOST_TEXTS: usize = 4096;
 
-/// A request, ready for the model.
-struct Plan {
+/// A validated request.
+struct TextPlan {
     asks: Vec<PromptAsk>,
-    /// The text of each prompt with `echo`, otherwise empty.
+    /// Text of each prompt with `echo`, otherwise empty.
     echoed: Vec<String>,
     writing: Writing,
     is_streamed: bool,
@@ -33,17 +33,17 @@ struct Plan {
     header: Header,
 }
 
-/// The texts of a prompt, and what is known of its own tokens where that was asked.
+/// Texts of a prompt, and the log-probabilities of its tokens if requested.
 struct Finished {
     told: Option<TokensAnswer>,
-    written: Vec<Written>,
+    written: Vec<WrittenText>,
 }
 
-/// Answers a request.
+/// Handles a request.
 pub(crate) async fn answer<F: TextFormat>(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let deadline = app.deadline();
     let body = app.bodies.read(request).await?;
-    let plan = aside(&app, move |app| Plan::new::<F>(app, &body)).await?;
+    let plan = aside(&app, move |app| TextPlan::new::<F>(app, &body)).await?;
     let open = submit(&app, &plan.asks, plan.is_streamed && plan.grows())?;
     if plan.is_streamed {
         return Ok(streamed::<F>(&app, plan, open, deadline));
@@ -57,7 +57,7 @@ pub(crate) async fn answer<F: TextFormat>(State(app): State<Arc<App>>, request: 
     Ok(Json(F::body(plan.header.clone(), texts, usage)).into_response())
 }
 
-impl Plan {
+impl TextPlan {
     fn new<F: TextFormat>(app: &App, body: &Bytes) -> Result<Self, ApiError> {
         let request: F = json::read(body)?;
         app.check_model(request.model())?;
@@ -68,7 +68,7 @@ impl Plan {
             return Err(ApiError::field(field, none));
         }
         if prompts.len() * writing.choice_count() > MOST_TEXTS {
-            return Err(ApiError::field(field, format!("at most {MOST_TEXTS} texts can be asked for at once")));
+            return Err(ApiError::field(field, format!("at most {MOST_TEXTS} texts per request")));
         }
         let (mut asks, mut echoed) = (Vec::new(), Vec::new());
         let is_one = prompts.len() == 1;
@@ -84,7 +84,7 @@ impl Plan {
         Ok(Self { asks, echoed, writing, is_streamed, include_usage, header })
     }
 
-    /// Whether a stream sends texts as they grow: log-probabilities are known only when a text is done.
+    /// Whether texts are sent as they grow. Log-probabilities are only known when a text is complete.
     fn grows(&self) -> bool {
         self.writing.alternatives.is_none() && self.asks.iter().all(|ask| !ask.texts.is_empty())
     }
@@ -135,15 +135,15 @@ async fn finish<F: TextFormat>(
     }
     if written.is_empty() {
         let text = match &told {
-            Some(told) if ask.next_is_text => Written::next(app, told)?,
-            _ => Written::nothing(),
+            Some(told) if ask.next_is_text => WrittenText::next(app, told)?,
+            _ => WrittenText::nothing(),
         };
         written = vec![text; ask.choices];
     }
     Ok(Finished { told, written })
 }
 
-/// The tokens of a prompt, and its text where that is wanted.
+/// Tokens of a prompt, and its text if needed.
 fn in_tokens(app: &App, param: &str, prompt: Prompt, wants_text: bool) -> Result<(Vec<u32>, String), ApiError> {
     let Prompt::Tokens(ids) = prompt else {
         let tokens = encode(app, param, &prompt)?;
@@ -156,8 +156,8 @@ fn in_tokens(app: &App, param: &str, prompt: Prompt, wants_text: bool) -> Result
     Ok((ids, text.map_err(|error| ApiError::field(param, error.to_string()))?))
 }
 
-/// An answer as events.
-fn streamed<F: TextFormat>(app: &Arc<App>, plan: Plan, open: Vec<OpenPrompt>, deadline: Instant) -> Response {
+/// Streams an answer.
+fn streamed<F: TextFormat>(app: &Arc<App>, plan: TextPlan, open: Vec<OpenPrompt>, deadline: Instant) -> Response {
     let of_stream = app.clone();
     stream(app, plan.include_usage, move |out| async move {
         let app = of_stream;

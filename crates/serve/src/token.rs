@@ -1,22 +1,22 @@
-//! What clients must show.
+//! Access tokens.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// A secret that clients send as `Authorization: Bearer`. Held as its hash: it can be compared and not printed.
+/// A secret that clients send as `Authorization: Bearer`. Only its hash is stored, so it cannot be printed.
 #[derive(Clone)]
 pub struct AccessToken([u8; 32]);
 
-/// A text that can be no token.
+/// An invalid token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("a token is one line of at least eight visible ASCII characters")]
-#[diagnostic(help("make one with: head -c 24 /dev/urandom | base64"))]
+#[error("a token must be one line of at least eight visible ASCII characters")]
+#[diagnostic(help("create one with: head -c 24 /dev/urandom | base64"))]
 pub struct TokenError;
 
 impl AccessToken {
-    /// The token that a file or a variable holds; white space around it is none of it.
+    /// Creates a token from the contents of a file or a variable, without surrounding white space.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         if text.len() < 8 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -25,7 +25,7 @@ impl AccessToken {
         Ok(Self(Sha256::digest(text).into()))
     }
 
-    /// One that nobody can guess, and how it is written.
+    /// Draws a random token; returns it with its text.
     pub(crate) fn draw() -> Result<(Self, String), getrandom::Error> {
         let mut drawn = [0; 16];
         getrandom::fill(&mut drawn)?;
@@ -33,7 +33,7 @@ impl AccessToken {
         Ok((Self(Sha256::digest(&text).into()), text))
     }
 
-    /// Whether it is that one. The time that it takes tells nothing of the token.
+    /// Compares with a token in constant time.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
         self.0.ct_eq(&shown).into()

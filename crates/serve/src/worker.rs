@@ -1,9 +1,9 @@
-//! The one thread that asks the model.
+//! The thread that owns the model.
 //!
-//! What waits when the model is free is one work list, so that requests which arrive together run together and share
-//! their beginnings. Texts join those that are being written as soon as there is room for them. Between two tokens of
-//! texts waiting questions are answered: a long text keeps nobody waiting for more than a pass. In turn, texts get as
-//! much time as the questions before had, so that a flood of questions does not stop them either.
+//! All jobs that are waiting when the model is free form one work list, so that they run together and share prefixes.
+//! New texts join those in progress as soon as there is room. Between two tokens of texts, waiting queries are
+//! answered, so they wait for one pass at most. In turn, texts get as much time as the previous round of queries took,
+//! so that many queries cannot starve them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 use crate::queue::{Queue, TextEvent, TextJob};
 use crate::served::ServedModel;
 
-/// Tokens of questions that run before texts, and questions that came later, have their turn; what a question shares
-/// with those before it does not count.
+/// Maximum number of query tokens in a round, without prefixes shared with earlier queries. Then texts and later
+/// queries have their turn.
 const ROUND_TOKENS: usize = 16 << 10;
-/// How many of the questions before are looked at for shared beginnings.
+/// Number of earlier queries searched for shared prefixes.
 const NEIGHBOURS: usize = 4;
 
-/// Answers what waits until the queue is closed and empty.
+/// Runs jobs until the queue is closed and empty.
 pub(crate) fn work(model: &dyn ServedModel, queue: &Queue) {
     while let Some(pending) = queue.wait() {
         if pending.scores {
@@ -43,13 +43,13 @@ pub(crate) fn work(model: &dyn ServedModel, queue: &Queue) {
     }
 }
 
-/// Who waits for an answer.
+/// Channel for an answer.
 type Reply = oneshot::Sender<Result<ScoreResult, String>>;
 
-/// A round of questions, as they are given to the model.
+/// A round of queries.
 struct Round<'q> {
     queue: &'q Queue,
-    /// Prompts of the last few.
+    /// Prompts of recent queries.
     neighbours: Vec<Vec<u32>>,
     tokens: usize,
     open: Vec<Option<(ScoreRequest, Reply)>>,
@@ -63,7 +63,7 @@ impl Round<'_> {
         let job = self.queue.next_score()?;
         let alike = |other: &Vec<u32>| other.iter().zip(&job.tokens).take_while(|(a, b)| a == b).count();
         let shared = self.neighbours.iter().map(alike).max().unwrap_or(0);
-        // What is asked behind a prompt is short beside it, but never nothing.
+        // Allowance for the tokens after the prompt.
         self.tokens += job.tokens.len() - shared + 8;
         if self.neighbours.len() == NEIGHBOURS {
             self.neighbours.remove(0);
@@ -75,13 +75,13 @@ impl Round<'_> {
 
     fn answer(&mut self, index: usize, result: Result<ScoreResult, String>) {
         if let Some((_, reply)) = self.open[index].take() {
-            // Whoever has gone needs no answer.
+            // The client may have disconnected.
             let _ = reply.send(result);
         }
     }
 }
 
-/// Answers the questions that wait, and those that come while the model takes them.
+/// Answers waiting queries, and those that arrive in the meantime.
 fn score_round(model: &dyn ServedModel, queue: &Queue) {
     let round = Mutex::new(Round { queue, neighbours: Vec::new(), tokens: 0, open: Vec::new() });
     let failed = model.score(&mut std::iter::from_fn(|| round.lock().next()), &mut |index, result| {
@@ -93,7 +93,7 @@ fn score_round(model: &dyn ServedModel, queue: &Queue) {
     }
 }
 
-/// A question that ends the list is wrong by itself: the others are asked again, each alone.
+/// After a query has failed the work list, runs the others one by one.
 fn one_by_one(model: &dyn ServedModel, open: Vec<Option<(ScoreRequest, Reply)>>, error: &LmError) {
     for (request, reply) in open.into_iter().flatten() {
         let answer = match model.score_all(std::slice::from_ref(&request)) {
@@ -104,14 +104,14 @@ fn one_by_one(model: &dyn ServedModel, open: Vec<Option<(ScoreRequest, Reply)>>,
     }
 }
 
-/// Texts that are being written.
+/// Texts in progress.
 struct OpenTexts<'a> {
     model: &'a dyn ServedModel,
     queue: &'a Queue,
-    /// By their places, with how many of their tokens were told.
+    /// Jobs by position, with the number of tokens sent.
     open: BTreeMap<usize, (TextJob, usize)>,
     given: usize,
-    /// How long the last round of questions took, and when it ended.
+    /// Duration of the last round of queries, and when it ended.
     scored: Duration,
     since: Instant,
 }
@@ -218,7 +218,7 @@ mod tests {
         });
         let model = Scripted(model.with_generation(move |request| {
             wrote.lock().push(request.id.clone());
-            // It comes while the first text is written.
+            // It arrives while the first text is generated.
             if let Some(late) = late.lock().take() {
                 of_text.submit(vec![late], Vec::new()).expect("room");
             }
@@ -227,7 +227,7 @@ mod tests {
         let [(one, mut events), (gone, receiver), (two, _waits)] = ["one", "gone", "two"].map(text);
         drop(receiver);
         queue.submit(Vec::new(), vec![one, gone, two]).expect("room");
-        // Closed by another thread in life; here the queue ends when the late question is answered.
+        // In production another thread closes the queue; here it closes when the late query is answered.
         let ends = queue.clone();
         let closing = std::thread::spawn(move || {
             let mut answers = answers.into_inner();

@@ -15,7 +15,7 @@ use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, ReadyStage};
 use crate::samples::GivenSamples;
-use crate::stage::{OtherStage, Stage};
+use crate::stage::{OtherStage, PlannedRun};
 use crate::stage_tables::staging;
 use crate::{OpenedModel, SessionError};
 
@@ -26,24 +26,24 @@ pub(crate) struct Checker<'a> {
     data: Vec<(&'a DataOptions, Option<GivenSamples>)>,
     models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
     /// Of those that were checked; resolved.
-    folders: Vec<(&'a Stage, PathBuf)>,
+    folders: Vec<(&'a PlannedRun, PathBuf)>,
     /// Of all stages of the plan that write something; resolved.
-    written: Vec<(&'a Stage, PathBuf)>,
+    written: Vec<(&'a PlannedRun, PathBuf)>,
     /// Of stages that are not in the plan; resolved.
     others: Vec<(&'a OtherStage, PathBuf)>,
 }
 
 impl<'a> Checker<'a> {
     /// Of these stages, all of which are going to be checked, beside others that are not.
-    pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage], others: &'a [OtherStage]) -> Self {
-        let of = |stage: &'a Stage| Some((stage, resolved(stage.run.output.out.as_deref()?)));
+    pub(crate) fn new(arguments: &'a [String], stages: &'a [PlannedRun], others: &'a [OtherStage]) -> Self {
+        let of = |stage: &'a PlannedRun| Some((stage, resolved(stage.run.output.out.as_deref()?)));
         let written = stages.iter().filter_map(of).collect();
         let others = others.iter().map(|other| (other, resolved(&other.folder))).collect();
         Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written, others }
     }
 
     /// The stage, where nothing is wrong with it.
-    pub(crate) fn check(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<ReadyStage<'a>> {
+    pub(crate) fn check(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<ReadyStage<'a>> {
         let data = self.data(stage, problems);
         // `None` within is a stage that asks none.
         let model = if stage.asks_model() {
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The samples; none of a stage that reads none.
-    fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<GivenSamples> {
+    fn data(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<GivenSamples> {
         if !stage.needs.samples {
             return Some(GivenSamples { samples: Arc::default(), described: stage.described_inputs() });
         }
@@ -121,7 +121,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The other stages whose folders it reads.
-    fn after(&self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Vec<&'a Stage>> {
+    fn after(&self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<Vec<&'a PlannedRun>> {
         let own = self.written.iter().find(|(other, _)| std::ptr::eq(*other, stage));
         let is_own = |(_, path): &(String, PathBuf)| own.is_some_and(|(_, own)| resolved(path).starts_with(own));
         if let Some((option, path)) = stage.reads().into_iter().find(is_own) {
@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
             }
         }
         let is_read = |folder: &Path| paths.iter().any(|path| path.starts_with(folder));
-        let after: Vec<&'a Stage> =
+        let after: Vec<&'a PlannedRun> =
             self.written.iter().filter(|(_, folder)| is_read(folder)).map(|(other, _)| *other).collect();
         if after.is_empty() && can_come {
             return Some(after);
@@ -168,7 +168,7 @@ impl<'a> Checker<'a> {
     /// The models that the method asks besides; `None` where something is wrong with one.
     fn others(
         &mut self,
-        stage: &'a Stage,
+        stage: &'a PlannedRun,
         roles: &[RoleModel],
         problems: &mut PlanProblems,
     ) -> Option<Vec<Arc<ModelFiles>>> {
@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
 
     fn model(
         &mut self,
-        stage: &'a Stage,
+        stage: &'a PlannedRun,
         options: &ModelOptions,
         option: Option<&str>,
         problems: &mut PlanProblems,
@@ -200,7 +200,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The run that its folder holds already.
-    fn folder(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Result<Option<Manifest>, Refused> {
+    fn folder(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Result<Option<Manifest>, Refused> {
         if stage.run.ask.dry_run {
             return Ok(None);
         }
@@ -229,7 +229,7 @@ impl<'a> Checker<'a> {
 }
 
 /// The tables that the stages of a method take from files. What has no such stages takes none.
-fn stage_tables(stage: &Stage) -> Result<Staging, SessionError> {
+fn stage_tables(stage: &PlannedRun) -> Result<Staging, SessionError> {
     let staging = staging(&stage.run.ask)?;
     if !stage.asks_model() {
         staging.check(stage.method.name(), &[])?;
@@ -238,7 +238,7 @@ fn stage_tables(stage: &Stage) -> Result<Staging, SessionError> {
 }
 
 /// Opens the files of the models that metrics are made with; `None` where one cannot be had.
-fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut PlanProblems) -> Option<Vec<MetricModel>> {
+fn for_metrics(stage: &PlannedRun, roles: &[RoleModel], problems: &mut PlanProblems) -> Option<Vec<MetricModel>> {
     let mut found = Some(Vec::new());
     for RoleModel { role, name, kind } in roles.iter().filter(|model| model.kind != ModelKind::Language) {
         let options = stage.model.beside(name);
@@ -268,6 +268,6 @@ fn metric_model(kind: ModelKind, options: &ModelOptions) -> Result<MetricModel, 
 /// Something is among the problems now.
 struct Refused;
 
-fn refuse(problems: &mut PlanProblems, stage: &Stage, option: Option<&str>, error: &dyn miette::Diagnostic) {
+fn refuse(problems: &mut PlanProblems, stage: &PlannedRun, option: Option<&str>, error: &dyn miette::Diagnostic) {
     problems.of(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
 }

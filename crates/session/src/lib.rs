@@ -1,7 +1,7 @@
 //! From something asked to a run: the one way in which a method with its options, data and models becomes a folder of
 //! results.
 //!
-//! A [`Plan`] is made of [`Stage`]s. [`Plan::check`] tells everything that is wrong with it before a model is loaded;
+//! A [`Plan`] is made of [`PlannedRun`]s. [`Plan::check`] tells everything that is wrong with it before a model is loaded;
 //! [`Plan::run`] does it and tells what happens to whoever implements [`Events`]: a terminal, a program that reads JSON,
 //! a notebook, a test. Nothing here knows of a command line or a terminal, and an [`Interrupt`] is a token that is
 //! handed in.
@@ -51,13 +51,13 @@ pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions,
     OutputOptions, RunOptions, StageTable, StageTableError, computing_in_force,
 };
-pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
+pub use plan::{InShort, Plan, RunEnd, RunOutcome, tell_answers, tell_damaged};
 pub use problems::{PlanProblems, StageLines};
 pub use ready::ReadyStage;
 pub use run_info::probity_version;
 pub use samples::GivenSamples;
 pub use shard::{Shard, ShardError};
-pub use stage::{OtherStage, Stage, StageOrigin};
+pub use stage::{OtherStage, PlannedRun, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use told::{ErrorText, causes, message};
 pub use user_config::{UserConfig, UserConfigError};

@@ -18,14 +18,14 @@ use crate::execute::{RunModels, close, execute};
 use crate::pooled::PooledModel;
 use crate::problems::PlanProblems;
 use crate::ready::ReadyStage;
-use crate::stage::{OtherStage, Stage};
+use crate::stage::{OtherStage, PlannedRun};
 use crate::warnings::warn_of_input;
 use crate::{ErrorText, Events, Notice, OpenedModel, SessionError, SessionReport, Shard, resolved};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
     /// In the order in which they were asked for.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<PlannedRun>,
     /// What is wrong with stages that are not among them.
     pub found: PlanProblems,
     /// Stages of the recipe that are not among them.
@@ -38,7 +38,7 @@ pub struct Plan {
 
 /// How a stage ended.
 #[derive(Debug)]
-pub enum StageOutcome {
+pub enum RunOutcome {
     /// It is done now.
     Finished(InShort),
     /// It had been finished before, just so.
@@ -52,11 +52,11 @@ pub enum StageOutcome {
 }
 
 /// A stage and how it ended.
-pub struct StageEnd<'p> {
+pub struct RunEnd<'p> {
     /// The stage.
-    pub stage: &'p Stage,
+    pub stage: &'p PlannedRun,
     /// How it ended.
-    pub ended: StageOutcome,
+    pub ended: RunOutcome,
 }
 
 /// What `summary.json` says in short.
@@ -90,19 +90,19 @@ impl InShort {
     }
 }
 
-impl StageEnd<'_> {
+impl RunEnd<'_> {
     /// What it found; absent where it was only planned, or failed.
     pub fn in_short(&self) -> Option<&InShort> {
         match &self.ended {
-            StageOutcome::Finished(found) | StageOutcome::Before(found) => Some(found),
-            StageOutcome::Until(_) | StageOutcome::Planned | StageOutcome::Failed => None,
+            RunOutcome::Finished(found) | RunOutcome::Before(found) => Some(found),
+            RunOutcome::Until(_) | RunOutcome::Planned | RunOutcome::Failed => None,
         }
     }
 }
 
 impl Plan {
     /// A plan of one stage.
-    pub fn of(stage: Stage, arguments: Vec<String>) -> Self {
+    pub fn of(stage: PlannedRun, arguments: Vec<String>) -> Self {
         Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
@@ -112,7 +112,7 @@ impl Plan {
     }
 
     /// The stages that can be done in parts: those that judge samples, and read nothing that another leaves.
-    pub fn parted(&self) -> impl Iterator<Item = &Stage> {
+    pub fn parted(&self) -> impl Iterator<Item = &PlannedRun> {
         let folders = self.folders();
         self.stages.iter().filter(move |stage| can_be_parted(stage, &folders))
     }
@@ -149,7 +149,7 @@ impl Plan {
 
     /// Runs stages that were checked. A stage of a recipe that fails does not stop the others, but for those that read
     /// from it.
-    pub fn run<'p>(&'p self, ready: Vec<ReadyStage<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
+    pub fn run<'p>(&'p self, ready: Vec<ReadyStage<'p>>, context: &Context) -> Result<Vec<RunEnd<'p>>, SessionError> {
         let mut ends = Vec::with_capacity(ready.len());
         for mut ready in ready {
             let stage = ready.stage;
@@ -157,11 +157,11 @@ impl Plan {
                 Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
                     let told = visible(&ErrorText::of(&error).to_string());
                     context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
-                    StageOutcome::Failed
+                    RunOutcome::Failed
                 }
                 ended => ended?,
             };
-            ends.push(StageEnd { stage, ended });
+            ends.push(RunEnd { stage, ended });
         }
         Ok(ends)
     }
@@ -169,9 +169,9 @@ impl Plan {
     fn run_stage(
         &self,
         ready: &mut ReadyStage<'_>,
-        ends: &[StageEnd<'_>],
+        ends: &[RunEnd<'_>],
         context: &Context,
-    ) -> Result<StageOutcome, SessionError> {
+    ) -> Result<RunOutcome, SessionError> {
         let (stage, events) = (ready.stage, &context.events);
         let planned = stage.run.ask.dry_run;
         if !planned {
@@ -185,7 +185,7 @@ impl Plan {
                 let told = format!("the run in {} is already finished; nothing was changed", out.display());
                 events.notice(Notice::Message(&told));
             }
-            return Ok(StageOutcome::Before(InShort::read(out)?));
+            return Ok(RunOutcome::Before(InShort::read(out)?));
         }
         // A recipe's stages have no folder yet where it was stopped before them.
         if let (Some(out), None, true, None) = (out, &ready.earlier, stage.run.keep.resume, &stage.origin)
@@ -196,7 +196,7 @@ impl Plan {
         context.interrupt.check()?;
         if planned && ready.model.is_none() {
             // Nothing is asked in it whose cost would have to be told.
-            return Ok(StageOutcome::Planned);
+            return Ok(RunOutcome::Planned);
         }
         warn_of_input(stage, &ready.samples, &**events);
         // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
@@ -212,7 +212,7 @@ impl Plan {
         if let Some(model) = model.as_ref().filter(|_| planned) {
             let dry_run = dry_run(ready, model, context)?;
             events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
-            return Ok(StageOutcome::Planned);
+            return Ok(RunOutcome::Planned);
         }
         let summary = match (out, &model) {
             (Some(out), Some(model)) => self.judge(ready, &model.opened, &cache, out, context),
@@ -223,7 +223,7 @@ impl Plan {
                 let told =
                     format!("the run in {} stopped after the stage {stage}; continue it with --resume", out.display());
                 events.notice(Notice::Message(&told));
-                return Ok(StageOutcome::Until(stage));
+                return Ok(RunOutcome::Until(stage));
             }
             (summary, _) => summary?,
         };
@@ -233,7 +233,7 @@ impl Plan {
         }
         let RunSummary { outcomes, headline, verdict, .. } = summary;
         tell_unscored(stage, &outcomes, events.as_ref());
-        Ok(StageOutcome::Finished(InShort { outcomes, headline, verdict }))
+        Ok(RunOutcome::Finished(InShort { outcomes, headline, verdict }))
     }
 
     /// Fills the run folder.
@@ -338,7 +338,7 @@ impl Plan {
 }
 
 /// Whether a stage judges samples, and reads from none of these folders.
-fn can_be_parted(stage: &Stage, folders: &[PathBuf]) -> bool {
+fn can_be_parted(stage: &PlannedRun, folders: &[PathBuf]) -> bool {
     let mut paths = stage.reads().into_iter().map(|(_, path)| resolved(&path));
     stage.needs.samples && !paths.any(|path| folders.iter().any(|folder| path.starts_with(folder)))
 }
@@ -376,12 +376,12 @@ fn record_encoder(
 }
 
 /// An error where a stage that this one reads from left nothing to read.
-fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[StageEnd<'_>]) -> Result<(), SessionError> {
+fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[RunEnd<'_>]) -> Result<(), SessionError> {
     for end in ends.iter().filter(|end| ready.after.iter().any(|stage| std::ptr::eq(*stage, end.stage))) {
         let how = match end.ended {
-            StageOutcome::Failed => "failed",
-            StageOutcome::Until(_) | StageOutcome::Planned => "ended early",
-            StageOutcome::Finished(_) | StageOutcome::Before(_) => continue,
+            RunOutcome::Failed => "failed",
+            RunOutcome::Until(_) | RunOutcome::Planned => "ended early",
+            RunOutcome::Finished(_) | RunOutcome::Before(_) => continue,
         };
         return Err(SessionError::NothingToRead { other: end.stage.name().to_owned(), how });
     }
@@ -389,7 +389,7 @@ fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[StageEnd<'_>]) -> Result<(),
 }
 
 /// Warns of what has no score. What reads tables of scores says in its own what of them it left out.
-fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
+fn tell_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events) {
     let unscored = outcomes.unscored();
     let needs = stage.needs;
     if unscored == 0 || !needs.samples {

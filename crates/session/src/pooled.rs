@@ -74,13 +74,13 @@ impl LanguageModel for PooledModel {
 }
 
 /// An encoder of a pool. Texts are cut into tokens without it.
-pub(crate) struct PooledEncoder {
+pub(crate) struct SharedEncoder {
     pool: Arc<ModelPool>,
     opened: OpenedModel,
     files: Arc<TextFiles>,
 }
 
-impl PooledEncoder {
+impl SharedEncoder {
     /// The encoder with its files.
     pub(crate) fn new(pool: &Arc<ModelPool>, opened: OpenedModel, files: Arc<TextFiles>) -> Self {
         Self { pool: pool.clone(), opened, files }
@@ -91,7 +91,7 @@ impl PooledEncoder {
     }
 }
 
-impl TextEncoder for PooledEncoder {
+impl TextEncoder for SharedEncoder {
     fn config(&self) -> &EncoderConfig {
         self.files.config()
     }

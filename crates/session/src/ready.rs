@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::inputs::{described, is_hashed};
 use crate::nowhere::Nowhere;
 use crate::option_files::OptionFile;
-use crate::pooled::{PooledEncoder, PooledModel};
+use crate::pooled::{PooledModel, SharedEncoder};
 use crate::run_info::run_info;
-use crate::stage::Stage;
+use crate::stage::PlannedRun;
 use crate::stage_tables::described_tables;
 use crate::{CheckedRun, ModelPool, OpenedModel, SessionError, Silent};
 
 /// A stage that can run, as far as can be told.
 pub struct ReadyStage<'a> {
     /// The stage.
-    pub stage: &'a Stage,
+    pub stage: &'a PlannedRun,
     /// Its samples.
     pub samples: Arc<[Sample]>,
     /// What the manifest says of them.
@@ -36,7 +36,7 @@ pub struct ReadyStage<'a> {
     /// Its folder holds the finished run of this very stage, which may stay as it is.
     pub(crate) finished: bool,
     /// Stages of the same plan whose folders it reads. What it reads is looked at when they have come to their end.
-    pub(crate) after: Vec<&'a Stage>,
+    pub(crate) after: Vec<&'a PlannedRun>,
     /// The model that it asks; absent where it asks none of its own.
     pub(crate) model: Option<Arc<ModelFiles>>,
     /// The run that its folder holds already.
@@ -64,7 +64,7 @@ impl ReadyStage<'_> {
         for MetricModel { opened, files } in &self.for_metrics {
             match files {
                 MetricFiles::Encoder(files) => {
-                    models.encoder = Some(Arc::new(PooledEncoder::new(pool, opened.clone(), files.clone())));
+                    models.encoder = Some(Arc::new(SharedEncoder::new(pool, opened.clone(), files.clone())));
                 }
                 MetricFiles::Seq2Seq(description) => {
                     let model = PooledModel::new(pool, opened.clone(), (**description).clone());

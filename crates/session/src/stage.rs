@@ -18,7 +18,7 @@ use crate::samples::GivenSamples;
 use crate::{SessionError, Shards};
 
 /// A stage of a plan.
-pub struct Stage {
+pub struct PlannedRun {
     /// The method, or what it is else.
     pub method: &'static dyn DynMethod,
     /// The same with its options.
@@ -57,7 +57,7 @@ pub struct OtherStage {
     pub is_wrong: bool,
 }
 
-impl Stage {
+impl PlannedRun {
     /// A stage of what was given: options of the method and of every run, by field.
     pub fn new(
         method: &'static dyn DynMethod,

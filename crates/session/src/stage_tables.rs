@@ -64,7 +64,7 @@ mod tests {
         let file = folder.path().join("t.jsonl");
         std::fs::write(&file, "\u{feff}{\"text\": \"a\"}\n\n{\"text\": \"b\", \"text\": \"c\"}\n").expect("written");
         let error = read(&file).expect_err("twice").to_string();
-        assert!(error.contains("line 3 of") && error.ends_with("key `text` is there twice"), "{error}");
+        assert!(error.contains("line 3 of") && error.ends_with("duplicate key `text`"), "{error}");
     }
 
     #[test]

@@ -122,7 +122,7 @@ mod tests {
     #[derive(Debug, thiserror::Error, Diagnostic)]
     #[error("cannot read x: {source}")]
     #[diagnostic(help("look for it"))]
-    struct Outer {
+    struct OuterError {
         #[diagnostic_source]
         source: Inner,
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn causes_are_told_once_and_hints_come_last() {
-        let told = message(&Top(Box::new(Outer { source: Inner })));
+        let told = message(&Top(Box::new(OuterError { source: Inner })));
         assert_eq!(
             told,
             "error: the run stopped\n  because cannot read x: it is not there\n\nhint: begin again\nhint: try y\nhint: \
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn a_cause_in_a_box_is_found_by_its_type() {
-        let error = Top(Box::new(Outer { source: Inner }));
-        assert!(causes(&error).any(<dyn Error>::is::<Outer>) && causes(&error).any(<dyn Error>::is::<Inner>));
+        let error = Top(Box::new(OuterError { source: Inner }));
+        assert!(causes(&error).any(<dyn Error>::is::<OuterError>) && causes(&error).any(<dyn Error>::is::<Inner>));
         assert!(crate::was_interrupted(&SessionError::Interrupted(Interrupted)));
         assert!(crate::was_interrupted(&LmError::Sink(Box::new(Interrupted))));
     }

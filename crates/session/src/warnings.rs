@@ -5,14 +5,14 @@ use probity_methods::near_known_attribute;
 use probity_report::text::{counted, thousands};
 use serde_json::Value;
 
-use crate::stage::Stage;
+use crate::stage::PlannedRun;
 use crate::{Events, Notice};
 
 /// At most this many items are named in a warning.
 const NAMED: usize = 5;
 
 /// Warns of what is in the input and no error, and would go unnoticed in the results.
-pub(crate) fn warn_of_input(stage: &Stage, samples: &[Sample], events: &dyn Events) {
+pub(crate) fn warn_of_input(stage: &PlannedRun, samples: &[Sample], events: &dyn Events) {
     let attributes =
         if stage.needs.model { misspelt(&stage.configured.options_in_force(), samples) } else { Vec::new() };
     for warning in attributes.into_iter().chain(fewer_candidates(stage, samples)).chain(without_text(samples)) {
@@ -36,7 +36,7 @@ fn misspelt(options: &Value, samples: &[Sample]) -> Vec<String> {
 
 /// Rows without a text in a column of candidates: such have fewer candidates than the mapping says, and nothing of that
 /// is an outcome.
-fn fewer_candidates(stage: &Stage, samples: &[Sample]) -> Option<String> {
+fn fewer_candidates(stage: &PlannedRun, samples: &[Sample]) -> Option<String> {
     let is_candidate = |entry: &&MapEntry| matches!(entry.field, Field::Candidate(_));
     let columns = stage.run.data.read.map.iter().filter(is_candidate).count();
     let fewer: Vec<String> =

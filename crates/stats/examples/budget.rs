@@ -1,11 +1,11 @@
-//! What fewer comparisons lose with a judge whose truth is known: Spearman of the scores against the truth and against
-//! those of all comparisons, by the share that was asked and the order in which pairs are chosen; then how often a
-//! ranking that is called settled is wrong. docs/budget.md has the tables.
+//! Cost of fewer comparisons, for a judge with known true scores: Spearman correlation with the truth and with the
+//! scores from all comparisons, by the share of comparisons made and the order in which pairs are chosen; then the
+//! error rate of rankings reported as settled. docs/budget.md has the tables.
 //!
 //!     cargo run --release -p probity-stats --example budget
 //!
-//! With a judge's scores for its truth (JSON lines with item, candidate and score, such as the tables of runs) and
-//! samples that people judged by an attribute, also Spearman against people:
+//! With a judge's scores as the truth (JSON lines with item, candidate and score, such as the tables of runs) and
+//! samples with human scores of an attribute, also Spearman correlation with the human scores:
 //!
 //!     cargo run --release -p probity-stats --example budget -- scores.jsonl samples.jsonl coherence
 
@@ -16,11 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::Value;
 
-/// A judge whose log-odds are the difference of true scores and a noise of each pair.
+/// A judge whose log-odds are the difference of the true scores plus noise per pair.
 struct NoisyJudge {
     truth: Vec<f64>,
     noise: Vec<f64>,
-    /// People's scores of the same texts; empty where nobody judged them.
+    /// Human scores of the same texts; empty if there are none.
     people: Vec<f64>,
 }
 
@@ -55,7 +55,7 @@ enum Order {
     AdaptiveBest,
 }
 
-/// A context that is asked about a few pairs at a time, as `compare --budget` does.
+/// A context with a few pairs queried per round, as in `compare --budget`.
 struct Rounds<'j> {
     judge: &'j NoisyJudge,
     experts: ProductOfExperts,
@@ -161,7 +161,7 @@ fn rows(file: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// The judge's scores in units of what they deviate within a context, and people's.
+/// Uses a judge's scores, in units of their standard deviation within a context, and human scores.
 fn of_files(scores: &str, samples: &str, attribute: &str, noise: f64) {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let mut people: BTreeMap<(String, String), f64> = BTreeMap::new();
@@ -199,7 +199,7 @@ fn of_files(scores: &str, samples: &str, attribute: &str, noise: f64) {
     curves(&judges);
 }
 
-/// How often what is called settled is not.
+/// The error rate of rankings reported as settled.
 fn stops(candidates: usize, spread: f64, noise: f64, contexts: u64) {
     for of in [Settled::Best, Settled::Ranks] {
         let (mut stopped, mut wrong, mut share) = (0, 0, 0.0);

@@ -1,5 +1,4 @@
-//! How often intervals of 95% hold what they are of, and how often tests at .05 call no difference one: the tables of
-//! `docs/intervals.md`.
+//! Coverage of 95% intervals and the error rate of tests at 0.05: the tables of `docs/intervals.md`.
 //!
 //! `cargo run --release -p probity-stats --example coverage [SIMULATIONS]`
 
@@ -14,11 +13,11 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 const CONTEXTS: [usize; 4] = [2, 4, 10, 40];
 const NAMES: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
-/// Candidates of a context, and how their scores correlate with gold.
+/// Number of candidates per context, and the correlation of their scores with gold.
 const WORLDS: [(usize, f64); 3] = [(16, 0.3), (16, 0.8), (4, 0.5)];
-/// Contexts behind the values that intervals should hold.
+/// Number of contexts that define the true values.
 const TRUTH: usize = 40_000;
-/// Resamples of the percentile bootstrap that stands beside.
+/// Resamples of the percentile bootstrap, for comparison.
 const ROUNDS: usize = 400;
 
 struct Noise(ChaCha8Rng);
@@ -33,8 +32,8 @@ impl Noise {
     }
 }
 
-/// Contexts whose candidates' scores correlate with gold by `r` on average, more in some and less in others; systems
-/// differ in quality, and the metric is partial to some of them.
+/// Contexts whose scores correlate with gold by `r` on average, with variation between contexts; systems differ in
+/// quality, and the metric favours some of them.
 #[derive(Clone, Copy)]
 struct World {
     candidates: usize,
@@ -81,7 +80,7 @@ fn ratio(units: impl Iterator<Item = (f64, f64)>) -> f64 {
     sum / weight
 }
 
-/// The interval that was before: quantiles of the statistic over units drawn with replacement.
+/// The percentile bootstrap interval: quantiles of the statistic over units drawn with replacement.
 fn percentile(units: usize, noise: &mut Noise, statistic: impl Fn(&[usize]) -> Option<f64>) -> Option<Interval> {
     let mut values: Vec<f64> = (0..ROUNDS)
         .filter_map(|_| statistic(&(0..units).map(|_| (noise.uniform() * units as f64) as usize).collect::<Vec<_>>()))
@@ -90,7 +89,7 @@ fn percentile(units: usize, noise: &mut Noise, statistic: impl Fn(&[usize]) -> O
     Some(Interval { low: quantile(&values, 0.025)?, high: quantile(&values, 0.975)? })
 }
 
-/// The coefficient of systems' means over these contexts.
+/// The correlation of the systems' means over these contexts.
 fn of_systems(contexts: &[Vec<Rivals<'_>>], drawn: &[usize], of: fn(&[f64], &[f64]) -> Option<f64>) -> Option<f64> {
     let mean = |k: usize, of: fn(&Rivals<'_>) -> f64| drawn.iter().map(|c| of(&contexts[*c][k])).sum::<f64>();
     let (x, y): (Vec<f64>, Vec<f64>) =
@@ -98,7 +97,7 @@ fn of_systems(contexts: &[Vec<Rivals<'_>>], drawn: &[usize], of: fn(&[f64], &[f6
     of(&x, &y)
 }
 
-/// How intervals fared.
+/// Coverage counts of an interval method.
 #[derive(Default)]
 struct Tally {
     held: usize,
@@ -197,7 +196,7 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
     }
 }
 
-/// What was tried of ranks of systems' means, and is not used.
+/// Methods for ranks of system means that were tried and rejected.
 fn ranks_of_systems(world: World, simulations: usize, noise: &mut Noise) {
     let many = world.contexts(TRUTH, noise);
     let truth = of_systems(&many, &(0..TRUTH).collect::<Vec<_>>(), spearman).unwrap_or(f64::NAN);
@@ -265,7 +264,7 @@ fn nearly_perfect(simulations: usize, noise: &mut Noise) {
     }
 }
 
-/// Two metrics that are equally good: how often a test says at .05 that they differ, and whether the interval holds 0.
+/// Two equally good metrics: how often a test at 0.05 reports a difference, and whether the interval contains 0.
 fn differences(world: World, simulations: usize, noise: &mut Noise) {
     println!("\nTwo metrics that are equally good, {} candidates, r = {}\n", world.candidates, world.r);
     println!(

@@ -1,4 +1,4 @@
-//! How well predicted scores agree with gold: in each context, and between systems.
+//! Agreement of predicted scores with gold, per context and between systems.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,23 @@ use crate::interval::{FigureEstimate, Interval, Jackknifed, NoInterval, Range, m
 use crate::significance::mean_p;
 use crate::sum::ordered_mean;
 
-/// A correlation in each context, then the mean.
+/// Mean correlation per context.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PerContext {
-    /// The mean over the counted contexts; absent where there is none.
+    /// The mean over the counted contexts; absent without any.
     pub mean: Option<f64>,
-    /// Two-sided, of the mean being 0: Student's t over the counted contexts. Absent below two, or where all are equal.
+    /// Two-sided p of the mean being 0: Student's t over the counted contexts. Absent below two contexts or if all are
+    /// equal.
     pub p: Option<f64>,
-    /// Contexts in the mean, those with constant predictions among them.
+    /// Contexts in the mean, including those with constant predictions.
     pub contexts: usize,
-    /// Contexts left out because their gold scores are all equal: nothing could be right or wrong about them.
+    /// Contexts omitted because their gold scores are all equal.
     pub skipped_constant_gold: usize,
-    /// Contexts left out because they have fewer than two scored candidates.
+    /// Contexts omitted because they have fewer than two scored candidates.
     pub skipped_too_few: usize,
-    /// Contexts left out because a value is not finite.
+    /// Contexts omitted because a value is not finite.
     pub skipped_not_finite: usize,
-    /// Contexts whose predictions are all equal though gold is not: each counts as a correlation of 0.
+    /// Contexts with constant predictions but varying gold: each counts as a correlation of 0.
     pub constant_predictions: usize,
 }
 
@@ -36,10 +37,10 @@ impl PerContext {
     }
 }
 
-/// The mean of each context's correlation between `(predicted, gold)` scores of its candidates.
+/// The mean over contexts of the correlation between `(predicted, gold)` scores of the candidates.
 ///
 /// # Panics
-/// Where a context's lists differ in length.
+/// The lists of a context differ in length.
 pub fn per_context<'a>(of: Correlation, contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> PerContext {
     per_context_values(of, contexts).0
 }
@@ -55,8 +56,8 @@ pub(crate) fn per_context_values<'a>(
         match of.coefficient(predicted, gold).ok_or_else(|| Undefined::why(predicted, gold)) {
             Ok(coefficient) => values.push(coefficient),
             Err(Undefined::ConstantPredictions) => {
-                // Left out, a judge that gives all texts one score would be measured by the few contexts in which it
-                // does not.
+                // Omitting them would judge a metric with mostly constant scores by the few contexts where its scores
+                // vary.
                 result.constant_predictions += 1;
                 values.push(0.0);
             }
@@ -71,23 +72,23 @@ pub(crate) fn per_context_values<'a>(
     (result, values)
 }
 
-/// More systems than this are left out one at a time only: their pairs would take long, and none of them weighs much.
+/// With more systems than this, only single systems are omitted: pairs would be slow, and none has much weight.
 const MOST_IN_PAIRS: usize = 40;
-/// A correlation of fewer is ±1 or close to it.
+/// A correlation of fewer systems is close to ±1.
 const LEAST_LEFT: usize = 3;
 
-/// Agreement without a system or two.
+/// Agreement without one or two systems.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WithoutSystems {
-    /// Those left out.
+    /// The omitted systems.
     pub systems: Vec<String>,
-    /// The mean over contexts of Spearman's ρ of the others.
+    /// Mean over contexts of Spearman's ρ for the others.
     #[serde(flatten)]
     pub spearman: FigureEstimate<PerContext>,
 }
 
-/// The lowest agreement without one system, and without two: whether a few systems carry it. Nothing where fewer than
-/// three would be left, or systems do not recur.
+/// The lowest agreement without one system and without two, which shows whether a few systems carry it. Empty if fewer
+/// than three would be left or systems do not recur.
 pub fn lowest_without_systems(contexts: &[Vec<SystemScore<'_>>], confidence: f64) -> Vec<WithoutSystems> {
     let coverage = system_coverage(contexts) * contexts.iter().filter(|context| !context.is_empty()).count() as f64;
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -125,10 +126,10 @@ pub fn lowest_without_systems(contexts: &[Vec<SystemScore<'_>>], confidence: f64
     single.into_iter().chain(pairs).filter_map(lowest).collect()
 }
 
-/// One candidate's scores, with the system that wrote it.
+/// Scores of one candidate, with the system that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SystemScore<'a> {
-    /// The candidate's id, the same in each context.
+    /// Id of the candidate, the same in each context.
     pub system: &'a str,
     /// The predicted score; finite.
     pub predicted: f64,
@@ -136,19 +137,19 @@ pub struct SystemScore<'a> {
     pub gold: f64,
 }
 
-/// A correlation between the systems' mean predicted and mean gold scores.
+/// Correlation between the systems' mean predicted and mean gold scores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SystemLevel {
-    /// The correlation; absent where it is not defined.
+    /// The correlation; absent if undefined.
     pub coefficient: Option<f64>,
-    /// Its two-sided p-value over systems, as [`Correlation::test`] has it.
+    /// Two-sided p-value over systems, from [`Correlation::test`].
     pub p: Option<f64>,
-    /// Why there is no coefficient.
+    /// Why the coefficient is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undefined: Option<Undefined>,
-    /// Systems that took part.
+    /// Number of systems included.
     pub systems: usize,
-    /// Systems left out because too few contexts have a score of theirs.
+    /// Systems excluded because they have scores in too few contexts.
     pub excluded: usize,
     /// Contexts with any score.
     pub contexts: usize,
@@ -156,10 +157,10 @@ pub struct SystemLevel {
 
 /// System-level correlation over the scores of each context.
 ///
-/// A system takes part where it has scores in at least the share `coverage` (0 to 1) of the contexts that have any.
-/// With 1 all means are over the same contexts; with less they are over those that the system has.
+/// Includes systems with scores in at least the share `coverage` (0 to 1) of the contexts with scores. With 1 all means
+/// are over the same contexts, with less over the contexts of each system.
 ///
-/// A system twice in one context counts once in coverage and with each score in the means.
+/// A system that occurs twice in a context counts once for coverage and with both scores in the means.
 pub fn system_level(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage: f64) -> SystemLevel {
     Systems::new(contexts, coverage).level(of)
 }
@@ -175,23 +176,23 @@ pub fn system_estimate(
     FigureEstimate::new(systems.level(of), systems.interval(of, confidence))
 }
 
-/// A system counts at system level where it has scores in this share of the contexts, and in two at least.
+/// Minimum share of contexts in which a system has scores, at system level; in addition at least two.
 const SYSTEM_COVERAGE: f64 = 0.5;
 
-/// Over fewer contexts a correlation of systems' means has no interval.
-// Nothing that was tried covers below: docs/intervals.md has the simulation.
+/// Minimum number of contexts for an interval of a correlation of system means.
+// No tested method reaches its coverage below: docs/intervals.md has the simulation.
 const LEAST_CONTEXTS: usize = 10;
 
-/// The coverage of these contexts that [`AgreementFigures`](crate::AgreementFigures) uses: half of them, and two at least.
+/// The coverage used by [`AgreementFigures`](crate::AgreementFigures): half of the contexts, at least two.
 pub fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
-    // Two at least: an id that stands in one context alone names a text and no system.
+    // At least two: an id in only one context names a text, not a system.
     SYSTEM_COVERAGE.max(2.0 / with_scores.max(1) as f64)
 }
 
-/// The systems that take part, and each context's part in their means.
+/// The included systems, and each context's contribution to their means.
 pub(crate) struct Systems {
-    /// `(system, sum of predicted, sum of gold, scores)` of each context, by the system's number.
+    /// `(system, sum of predicted, sum of gold, scores)` of each context, by system index.
     contexts: Vec<Vec<(usize, f64, f64, usize)>>,
     taking_part: usize,
     excluded: usize,
@@ -201,8 +202,8 @@ pub(crate) struct Systems {
 impl Systems {
     pub(crate) fn new(contexts: &[Vec<SystemScore<'_>>], coverage: f64) -> Self {
         let with_scores = contexts.iter().filter(|c| !c.is_empty()).count();
-        // Whole numbers count from the first one on, which moves no correlation: of means beside which differences are
-        // small, these would be taken for rounding.
+        // Integers are counted from the first one, which changes no correlation: small differences between large means
+        // would otherwise be treated as rounding errors.
         let scores = || contexts.iter().flatten();
         let origin = |of: fn(&SystemScore<'_>) -> f64| {
             let first = scores().next().map_or(0.0, of);
@@ -215,13 +216,13 @@ impl Systems {
         sums.iter().flat_map(BTreeMap::keys).for_each(|system| *seen.entry(system).or_default() += 1);
         let all = seen.len();
         seen.retain(|_, contexts| *contexts as f64 >= coverage * with_scores as f64);
-        // Numbered by name, so that sums over systems have one order whatever order the contexts come in.
+        // Numbered by name, so that sums over systems do not depend on the order of contexts.
         let numbers: BTreeMap<&str, usize> =
             seen.into_keys().enumerate().map(|(number, system)| (system, number)).collect();
         let numbered = |context: BTreeMap<&str, (f64, f64, usize)>| {
             context.into_iter().filter_map(|(system, (p, g, n))| Some((*numbers.get(system)?, p, g, n))).collect()
         };
-        // A context without scores is no unit of an interval, and changes no mean.
+        // A context without scores is not a unit of the interval and changes no mean.
         let contexts = sums.into_iter().filter(|context| !context.is_empty()).map(numbered).collect();
         Self { contexts, taking_part: numbers.len(), excluded: all - numbers.len(), with_scores }
     }
@@ -242,7 +243,7 @@ impl Systems {
         }
     }
 
-    /// Why nothing is known to cover a correlation of these systems' means, where that is so.
+    /// Why a correlation of these system means has no interval, if so.
     pub(crate) fn no_interval(&self, of: Correlation) -> Option<NoInterval> {
         match of {
             Correlation::Pearson if self.with_scores < LEAST_CONTEXTS => Some(NoInterval::FewContexts),
@@ -251,12 +252,12 @@ impl Systems {
         }
     }
 
-    /// The interval over contexts; the systems stay the same.
+    /// The interval over contexts, with fixed systems.
     pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
         self.jackknifed(of).map(|found| found.interval(confidence))
     }
 
-    /// What the interval is made of.
+    /// The jackknife estimate for the interval.
     pub(crate) fn jackknifed(&self, of: Correlation) -> Result<Jackknifed, NoInterval> {
         if self.level(of).coefficient.is_none() {
             return Err(NoInterval::Undefined);
@@ -270,7 +271,7 @@ impl Systems {
         })
     }
 
-    /// Each system's mean predicted and gold score; `None` where a system has no score in these contexts.
+    /// Mean predicted and gold score of each system; `None` if a system has no score in these contexts.
     pub(crate) fn means(&self, contexts: impl Iterator<Item = usize>) -> Option<(Vec<f64>, Vec<f64>)> {
         let mut sums = vec![(0.0, 0.0, 0usize); self.taking_part];
         for &(system, predicted, gold, count) in contexts.flat_map(|context| &self.contexts[context]) {
@@ -281,7 +282,7 @@ impl Systems {
     }
 }
 
-/// By system, scores counted from an origin.
+/// Sums by system, with scores relative to an origin.
 fn sums<'a>(context: &[SystemScore<'a>], (predicted, gold): (f64, f64)) -> BTreeMap<&'a str, (f64, f64, usize)> {
     let mut sums: BTreeMap<&'a str, (f64, f64, usize)> = BTreeMap::new();
     for score in context {
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_system_that_carries_the_agreement_is_found() {
-        // Five systems that the scores do not tell apart, and one that both call far worse.
+        // Five systems with equal scores, and one much worse in both.
         let ids = ["a", "b", "c", "d", "e", "bad"];
         let context = |k: usize| -> Vec<SystemScore<'static>> {
             let place = |at: usize| {

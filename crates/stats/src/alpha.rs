@@ -1,27 +1,26 @@
-//! Krippendorff's α: agreement of any number of raters, some of whom may have left units out.
+//! Krippendorff's α: agreement of any number of raters, with missing ratings.
 
 use serde::Serialize;
 
-/// How far apart two values are.
+/// Distance between two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasurementLevel {
     /// Equal or not.
     Nominal,
-    /// By how many ratings lie between them in the ranking of all.
+    /// Number of ratings between them in the overall ranking.
     Ordinal,
-    /// By their difference.
+    /// Their difference.
     Interval,
-    /// By their difference in proportion to their sum.
+    /// Their difference relative to their sum.
     Ratio,
 }
 
-/// Krippendorff's α over units, each the ratings that it was given (Krippendorff 2011, "Computing Krippendorff's
-/// Alpha-Reliability", §E); a rater who left a unit out has no rating there. Units with one rating alone say nothing
-/// and are left out.
+/// Krippendorff's α over units, each a list of its ratings (Krippendorff 2011, "Computing Krippendorff's
+/// Alpha-Reliability", §E); missing ratings are omitted. Units with a single rating are ignored.
 ///
-/// 1 − observed / expected disagreement: 1 for perfect agreement, 0 for chance. `None` where no unit has two ratings,
-/// where all of them are the same value, and where a rating is not finite.
+/// 1 − observed / expected disagreement: 1 for perfect agreement, 0 for chance. `None` if no unit has two ratings, if
+/// all ratings are equal, or if a rating is not finite.
 pub fn krippendorff_alpha(units: &[Vec<f64>], level: MeasurementLevel) -> Option<f64> {
     let pairable: Vec<&Vec<f64>> = units.iter().filter(|unit| unit.len() > 1).collect();
     // Adding zero makes -0.0 equal to 0.0 in the total order.
@@ -47,7 +46,7 @@ pub fn krippendorff_alpha(units: &[Vec<f64>], level: MeasurementLevel) -> Option
     (expected > 0.0).then(|| 1.0 - (ratings - 1.0) * observed / expected)
 }
 
-/// The values that occur with, for ordinal values, the mean rank of each.
+/// The distinct values and, for ordinal values, their mean ranks.
 struct Distances {
     level: MeasurementLevel,
     at: Vec<f64>,
@@ -69,7 +68,7 @@ impl Distances {
             _ if i == j => 0.0,
             MeasurementLevel::Nominal => 1.0,
             MeasurementLevel::Ordinal | MeasurementLevel::Interval => (a - b) * (a - b),
-            // Two zeros do not differ, and the formula divides nothing by nothing.
+            // Two zeros do not differ, but the formula would be 0/0.
             MeasurementLevel::Ratio if a + b == 0.0 => 0.0,
             MeasurementLevel::Ratio => ((a - b) / (a + b)).powi(2),
         }

@@ -1,5 +1,4 @@
-//! Is one metric better than another? Differences of their agreement with the same gold scores, and what speaks against
-//! chance.
+//! Comparison of two metrics: differences of their agreement with the same gold scores, with significance tests.
 
 use serde::Serialize;
 
@@ -13,10 +12,10 @@ use crate::resample::{PairedDifference, Resampling};
 use crate::significance::{Williams, williams};
 use crate::ties::{pair_accuracy, tie_calibration};
 
-/// A candidate that both metrics scored.
+/// A candidate scored by both metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rivals<'a> {
-    /// The candidate's id, the same in each context.
+    /// Id of the candidate, the same in each context.
     pub system: &'a str,
     /// The first metric's score; finite.
     pub first: f64,
@@ -26,19 +25,19 @@ pub struct Rivals<'a> {
     pub gold: f64,
 }
 
-/// What two metrics are compared by.
+/// Measure by which two metrics are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured {
-    /// The mean over contexts of a correlation.
+    /// Mean correlation over contexts.
     PerContext(Correlation),
-    /// A correlation between systems' means.
+    /// Correlation between the systems' means.
     System(Correlation),
-    /// A correlation over all scores.
+    /// Correlation over all scores.
     Pooled(Correlation),
     /// [`pairwise_accuracy`].
     Pairwise,
-    /// [`tie_calibration`] per context, each metric at its own ε over all data.
+    /// [`tie_calibration`] per context, with a separate ε per metric over all data.
     PairwiseWithTies,
 }
 
@@ -54,24 +53,24 @@ impl Measured {
 /// A difference between two metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct MetricDifference {
-    /// What is compared.
+    /// The measure.
     pub measure: Measured,
-    /// The first metric's figure; absent where it is not defined.
+    /// The first metric's figure; absent if undefined.
     pub first: Option<f64>,
-    /// The second metric's.
+    /// The second metric's figure.
     pub second: Option<f64>,
-    /// First less second, with its interval and t test over whole contexts.
+    /// First minus second, with its interval and t test over contexts.
     pub paired: Option<PairedDifference>,
-    /// Randomisation: two-sided, swapping the metrics' results in whole contexts. Scores of metrics on different scales
-    /// are brought to mean 0 and deviation 1 before they are swapped.
+    /// Two-sided randomisation test, swapping the metrics' results in whole contexts. Scores are standardised before
+    /// they are swapped, because metrics may have different scales.
     pub randomisation_p: Option<f64>,
-    /// Williams' test; of Pearson's r over systems and over all scores, for which it is made.
+    /// Williams' test; only for Pearson's r over systems and over all scores, for which it is defined.
     pub williams: Option<Williams>,
 }
 
-/// All differences, over the candidates that have both scores.
+/// All differences, over candidates with both scores.
 pub fn compare_metrics(contexts: &[Vec<Rivals<'_>>], resampling: &Resampling) -> Vec<MetricDifference> {
-    // A context without scores is no unit: it would pass for one that changes nothing when it is left out or swapped.
+    // A context without scores is not a unit: omitting or swapping it would change nothing.
     let contexts: Vec<Vec<Rivals<'_>>> = contexts.iter().filter(|context| !context.is_empty()).cloned().collect();
     let duel = Duel { contexts: &contexts, resampling };
     let correlations = |measured: fn(Correlation) -> Measured| Correlation::ALL.map(measured);
@@ -89,7 +88,7 @@ struct Duel<'a> {
     resampling: &'a Resampling,
 }
 
-/// Which of two metrics.
+/// One of two metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ComparedSide {
     First,
@@ -107,7 +106,7 @@ impl ComparedSide {
 /// Scores and gold of one context.
 type Lists = (Vec<f64>, Vec<f64>);
 
-/// A context's part in a ratio of sums: what each metric adds above, and what both add below.
+/// A context's part in a ratio of sums: the numerators of both metrics and the common denominator.
 type Part = ([f64; 2], f64);
 
 impl<'a> Duel<'a> {
@@ -141,7 +140,7 @@ impl<'a> Duel<'a> {
     fn correlation_parts(&self, of: Correlation) -> Vec<Part> {
         self.parts(|_, scores, gold| match of.coefficient(scores, gold) {
             Some(coefficient) => Some((coefficient, 1.0)),
-            // As in the mean over contexts, so that differences are of the figures that are shown.
+            // As in the mean over contexts, so that the difference matches the reported figures.
             None => (Undefined::why(scores, gold) == Undefined::ConstantPredictions).then_some((0.0, 1.0)),
         })
     }
@@ -201,7 +200,7 @@ impl<'a> Duel<'a> {
         let everything: Vec<usize> = (0..self.contexts.len()).collect();
         let [first, second] = SIDES.map(|side| of_side(&everything, side));
         let [a, b] = SIDES.map(|side| all(&everything, side).0);
-        // Both tests take the coefficient again for every resample; with very many scores that is minutes.
+        // Both tests recompute the coefficient for every resample, which takes minutes for very many scores.
         let few = a.len() <= POOLED_LIMIT;
         let scaled = Scaled::new(self.contexts);
         let difference =
@@ -250,7 +249,7 @@ impl<'a> Duel<'a> {
         };
         let figures = [&first, &second].map(|systems| coefficient(systems, &everything));
         let test = means(&first, &everything).zip(means(&second, &everything));
-        // Where the coefficients themselves have no interval their difference has none.
+        // If a coefficient has no interval, neither has the difference.
         let paired = match [&first, &second].into_iter().find_map(|systems| systems.no_interval(of)) {
             Some(why) => difference(&everything).map(|difference| PairedDifference::without_interval(difference, why)),
             None => self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference),
@@ -266,8 +265,7 @@ impl<'a> Duel<'a> {
     }
 }
 
-/// The first less the second; nothing where rounding alone parts them, or a metric on another scale would differ from
-/// itself.
+/// First minus second; 0 if they differ only by rounding, or a rescaled metric would differ from itself.
 fn gap(first: f64, second: f64) -> f64 {
     if order(first, second).is_eq() { 0.0 } else { first - second }
 }
@@ -285,7 +283,7 @@ fn tested_by_williams(
     williams(first?, second?, of.coefficient(a, b)?, a.len())
 }
 
-/// Both metrics' scores with mean 0 and deviation 1, so that they can be swapped.
+/// Both metrics' standardised scores, which can be swapped.
 struct Scaled<'a> {
     contexts: Vec<Vec<Rivals<'a>>>,
 }
@@ -298,7 +296,7 @@ impl<'a> Scaled<'a> {
         Self { contexts: contexts.iter().map(|context| context.iter().map(scaled).collect()).collect() }
     }
 
-    /// One metric's scores by context, the other metric's where the context is swapped.
+    /// One metric's scores by context, with the other metric's in swapped contexts.
     fn swapped<'s>(
         &'s self,
         side: ComparedSide,
@@ -321,7 +319,7 @@ impl StandardScale {
         let n = values.clone().count().max(1) as f64;
         let mean = values.clone().sum::<f64>() / n;
         let deviation = (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / n).sqrt();
-        // A constant metric stays constant; divided by 0 it would be no number.
+        // A constant metric stays constant instead of dividing by 0.
         Self { mean, deviation: if deviation > 0.0 { deviation } else { 1.0 } }
     }
 
@@ -408,7 +406,7 @@ mod tests {
         let all = compare_metrics(&contexts, &Resampling { rounds: 50, ..Resampling::default() });
         let pooled = find(Measured::Pooled(Correlation::Spearman), &all);
         assert_eq!((pooled.second, pooled.paired, pooled.randomisation_p), (None, None, None));
-        // Within contexts constant scores count as 0, as everywhere.
+        // Within contexts constant scores count as 0, as elsewhere.
         assert_eq!(find(Measured::PerContext(Correlation::Spearman), &all).second, Some(0.0));
     }
 }

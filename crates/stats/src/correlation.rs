@@ -1,7 +1,7 @@
 //! Ranks and correlation coefficients.
 //!
-//! A coefficient is `None` where it is not defined: fewer than two values, a constant input, or a value that is not
-//! finite. It is never NaN.
+//! A coefficient is `None` if it is undefined: fewer than two values, a constant input, or a non-finite value. It is
+//! never NaN.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::kendall::PairCounts;
 use crate::significance::correlation_p;
 use crate::sum::ordered_sum;
 
-/// A coefficient of correlation.
+/// A correlation coefficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Correlation {
@@ -24,26 +24,25 @@ pub enum Correlation {
     Kendall,
 }
 
-/// A coefficient and what speaks against it being chance.
+/// A coefficient and its p-value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Tested {
     /// In [-1, 1].
     pub coefficient: f64,
-    /// Two-sided, of independent pairs without any correlation, as scipy's defaults give it; absent where it is not
-    /// defined (Spearman of two).
+    /// Two-sided p-value of independence, as scipy's defaults; absent if undefined (Spearman of two).
     pub p: Option<f64>,
-    /// How many pairs.
+    /// Number of pairs.
     pub n: usize,
 }
 
-/// Why a correlation is not defined.
+/// Why a correlation is undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(rename_all = "snake_case")]
 pub enum Undefined {
     /// Fewer than two pairs.
     #[error("fewer than two pairs")]
     TooFew,
-    /// A value is infinite or none.
+    /// A value is infinite or NaN.
     #[error("a value is not finite")]
     NotFinite,
     /// All gold scores are equal.
@@ -55,10 +54,10 @@ pub enum Undefined {
 }
 
 impl Correlation {
-    /// All of them.
+    /// All coefficients.
     pub const ALL: [Self; 3] = [Self::Pearson, Self::Spearman, Self::Kendall];
 
-    /// The name in records and on the command line.
+    /// Name in records and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pearson => "pearson",
@@ -67,7 +66,7 @@ impl Correlation {
         }
     }
 
-    /// The name in tables.
+    /// Name in tables.
     pub fn title(self) -> &'static str {
         match self {
             Self::Pearson => "Pearson",
@@ -76,10 +75,10 @@ impl Correlation {
         }
     }
 
-    /// The coefficient.
+    /// The coefficient of two lists.
     ///
     /// # Panics
-    /// Where the lists differ in length.
+    /// The lists differ in length.
     pub fn coefficient(self, x: &[f64], y: &[f64]) -> Option<f64> {
         match self {
             Self::Pearson => pearson(x, y),
@@ -88,20 +87,20 @@ impl Correlation {
         }
     }
 
-    /// The coefficient of predicted and gold scores with its p-value, or why there is none.
+    /// The coefficient of predicted and gold scores with its p-value, or why it is undefined.
     ///
-    /// Pearson: the exact distribution for normal values (of two pairs p is 1). Spearman: t with n − 2 degrees of
-    /// freedom. Kendall: exact without ties for up to 33 pairs or where one pair at most breaks the order, else normal
-    /// with the variance corrected for ties.
+    /// Pearson: the exact distribution for normal values (1 for two pairs). Spearman: t with n − 2 degrees of freedom.
+    /// Kendall: exact without ties for up to 33 pairs or with at most one discordant pair, otherwise normal with the
+    /// variance corrected for ties.
     ///
     /// # Panics
-    /// Where the lists differ in length.
+    /// The lists differ in length.
     pub fn test(self, predicted: &[f64], gold: &[f64]) -> Result<Tested, Undefined> {
         let n = predicted.len();
         let pairs = || PairCounts::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
         let tested = match self {
             Self::Pearson => {
-                // Two points always lie on a line. Without a degree of freedom there is no t, and scipy says 1.
+                // Two points always lie on a line. Without a degree of freedom t is undefined, and scipy returns 1.
                 pearson(predicted, gold).map(|r| (r, if n == 2 { Some(1.0) } else { correlation_p(r, n) }))
             }
             Self::Spearman => spearman(predicted, gold).map(|r| (r, correlation_p(r, n))),
@@ -118,13 +117,13 @@ impl fmt::Display for Correlation {
 }
 
 impl Undefined {
-    /// Of lists that no correlation is defined for.
+    /// The reason for lists without a defined correlation.
     pub(crate) fn why(predicted: &[f64], gold: &[f64]) -> Self {
         if predicted.len() < 2 {
             Self::TooFew
         } else if predicted.iter().chain(gold).any(|v| !v.is_finite()) {
             Self::NotFinite
-        // Gold comes first: where both are constant nothing could have been right, whatever the metric says.
+        // Gold comes first: if both are constant, no metric could have been right.
         } else if is_constant(gold) {
             Self::ConstantGold
         } else {
@@ -133,8 +132,8 @@ impl Undefined {
     }
 }
 
-/// The rank of each value, from 1 for the lowest; values that are equal but for rounding ([`equalised`]) share the mean
-/// of their ranks. `None` where a value is NaN.
+/// The rank of each value, from 1 for the lowest; values equal up to rounding ([`equalised`]) share their mean rank.
+/// `None` if a value is NaN.
 pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     if values.iter().any(|v| v.is_nan()) {
         return None;
@@ -144,7 +143,7 @@ pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
     let mut start = 0;
-    // `==` and not the total order: -0.0 and 0.0 are one value.
+    // `==` instead of the total order: -0.0 and 0.0 are equal.
     for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
         let mean = (2 * start + equal.len() + 1) as f64 / 2.0;
         for &i in equal {
@@ -158,30 +157,29 @@ pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
 /// Pearson's r of two equally long lists, in [-1, 1].
 ///
 /// # Panics
-/// Where the lists differ in length.
+/// The lists differ in length.
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "correlated lists have one length");
     cosine(&centred(x)?, &centred(y)?)
 }
 
-/// The correlation of deviations. Exactly ±1 where the lists are equal or opposite: the square root of a square is
-/// exact.
+/// Correlation of deviations. Exactly ±1 for equal or opposite lists: the square root of a square is exact.
 fn cosine(x: &[f64], y: &[f64]) -> Option<f64> {
     let sum = |a: &[f64], b: &[f64]| ordered_sum(a.iter().zip(b).map(|(a, b)| a * b));
     let r = sum(x, y) / (sum(x, x) * sum(y, y)).sqrt();
     r.is_finite().then(|| r.clamp(-1.0, 1.0))
 }
 
-/// Deviations from the mean, scaled so that the largest is ±1: squares neither overflow nor vanish.
+/// Deviations from the mean, scaled so that the largest is ±1: squares neither overflow nor underflow.
 fn centred(values: &[f64]) -> Option<Vec<f64>> {
     if is_constant(values) || values.iter().any(|v| !v.is_finite()) {
         return None;
     }
     let largest = |v: &[f64]| v.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
-    // A power of two, so that scaling rounds nothing.
+    // A power of two, so that scaling does not round.
     let scale = 2.0_f64.powi(-(largest(values).log2() as i32).clamp(-1022, 1022));
-    // From the lowest value on: of values that lie close together these differences are exact, and the mean is not of
-    // their common part, whose rounding can be as large as they are (whole numbers beyond 10^12).
+    // Relative to the lowest value: differences of close values are exact, while the mean of a large common part may
+    // have a rounding error as large as they are (integers beyond 10^12).
     let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let scaled: Vec<f64> = values.iter().map(|v| v * scale - lowest * scale).collect();
     let mean = ordered_sum(scaled.iter().copied()) / scaled.len() as f64;
@@ -190,11 +188,10 @@ fn centred(values: &[f64]) -> Option<Vec<f64>> {
     (spread > 0.0).then(|| deviations.into_iter().map(|d| d / spread).collect())
 }
 
-/// Spearman's ρ of two equally long lists, in [-1, 1]: Pearson's r of their average ranks. Exactly 1 where the ranks
-/// are equal.
+/// Spearman's ρ of two equally long lists, in [-1, 1]: Pearson's r of their average ranks. Exactly 1 for equal ranks.
 ///
 /// # Panics
-/// Where the lists differ in length.
+/// The lists differ in length.
 pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "correlated lists have one length");
     if x.iter().chain(y).any(|v| !v.is_finite()) {
@@ -209,7 +206,7 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
 /// Kendall's τ-b of two equally long lists, in [-1, 1], in O(n log n) (Knight, 1966).
 ///
 /// # Panics
-/// Where the lists differ in length.
+/// The lists differ in length.
 pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Option<f64> {
     PairCounts::count(x, y).map(|pairs| pairs.tau_b())
 }
@@ -232,7 +229,7 @@ mod tests {
                 let found = of.test(case.x, case.y).expect("defined");
                 assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {case:?}: {found:?}");
                 assert_eq!((found.p.is_some(), found.n), (p.is_some(), case.x.len()), "{of} {case:?}: {found:?}");
-                // Near ±1 the last bit of a coefficient moves a p-value of 1e-8 by its half.
+                // Near ±1 the last bit of a coefficient halves a p-value of 1e-8.
                 let near = |a: f64, b: f64| {
                     (a - b).abs() <= 1e-10 * b.abs() || 1.0 - coefficient.abs() < 1e-9 && a.max(b) < 1e-7
                 };
@@ -257,7 +254,7 @@ mod tests {
 
     #[test]
     fn whole_numbers_of_any_size_are_told_apart() {
-        // scipy 1.17.1: pearsonr, spearmanr and kendalltau of these are -1.
+        // scipy 1.17.1: pearsonr, spearmanr and kendalltau return -1 here.
         let large: Vec<f64> = (0..4).map(|k| 1e15 + f64::from(k)).collect();
         let reversed: Vec<f64> = large.iter().rev().copied().collect();
         for of in Correlation::ALL {

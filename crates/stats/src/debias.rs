@@ -1,25 +1,25 @@
-//! Positional bias of a comparative judge, measured and taken out (paper 002, §3.5).
+//! Position bias of a comparative judge: measurement and correction (paper 002, §3.5).
 
 use serde::{Deserialize, Serialize};
 
 /// How often each position is selected (eq. 8).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PositionBias {
-    /// The share of comparisons that the first position wins; a tie counts as half a win.
+    /// Share of comparisons won by the first position; a tie counts as half a win.
     pub p_a: f64,
-    /// The share that the second position wins: 1 − `p_a`.
+    /// Share won by the second position: 1 − `p_a`.
     pub p_b: f64,
     /// Comparisons whose probability is exactly the threshold.
     pub ties: usize,
-    /// All comparisons.
+    /// Number of comparisons.
     pub comparisons: usize,
 }
 
 impl PositionBias {
-    /// Over the probabilities p that the first of two is better, decided at `threshold`. `None` without comparisons, or
-    /// where one is NaN.
+    /// Measures position bias over the probabilities p that the first of two is better, decided at `threshold`. `None`
+    /// without comparisons, or if one is NaN.
     ///
-    /// Only over a symmetric set (each pair in both orders) does a value off 0.5 speak of the judge alone and not of
+    /// Only for a symmetric set (each pair in both orders) does a value off 0.5 depend on the judge alone and not on
     /// the candidates.
     pub fn measure(probabilities: &[f64], threshold: f64) -> Option<Self> {
         if probabilities.is_empty() || probabilities.iter().any(|p| p.is_nan()) {
@@ -32,37 +32,36 @@ impl PositionBias {
         Some(Self { p_a: share(first), p_b: share(second), ties, comparisons: probabilities.len() })
     }
 
-    /// Whether ties are so many (a tenth, and two at least) that the threshold decides nothing for a visible part of
-    /// the comparisons. The one tie that the median of an odd number makes does not count.
+    /// Whether ties are frequent (at least a tenth, and two), so that the threshold leaves a visible share undecided.
+    /// The single tie at the median of an odd number does not count.
     pub fn many_ties(&self) -> bool {
         self.ties >= 2 && self.ties * 10 > self.comparisons
     }
 }
 
-/// The decision threshold at which both positions are selected equally often, and the reweighting that is equivalent to
-/// it.
+/// The decision threshold at which both positions are selected equally often, and the equivalent reweighting.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PositionDebias {
-    /// The threshold τ of eq. 10: the median of p, halfway between the middle two where their number is even.
+    /// The threshold τ of eq. 10: the median of p, or the midpoint of the middle two.
     pub tau: f64,
-    /// The weight α = (1 − τ) / τ of eq. 9; absent where τ is 0, for then it has no finite value.
+    /// The weight α = (1 − τ) / τ of eq. 9; absent if τ is 0, where it is infinite.
     pub alpha: Option<f64>,
-    /// Comparisons whose probability is exactly τ. Decided as ties; where there are several, P(A) at τ can stay off 0.5
+    /// Comparisons whose probability is exactly τ, which are ties; with several of them P(A) at τ may differ from 0.5
     /// (see `after`).
     pub at_tau: usize,
-    /// Positional bias at the threshold 0.5.
+    /// Position bias at the threshold 0.5.
     pub before: PositionBias,
-    /// Positional bias at the threshold τ. 0.5 exactly unless several probabilities equal τ, and as near as one
-    /// threshold gets then.
+    /// Position bias at the threshold τ: exactly 0.5 unless several probabilities equal τ, otherwise as close as a
+    /// threshold can get.
     pub after: PositionBias,
 }
 
 impl PositionDebias {
-    /// Over the probabilities p that the first of two is better. `None` without any, or where one does not lie in [0,
-    /// 1].
+    /// Estimates τ from the probabilities p that the first of two is better. `None` without any, or if one is not in
+    /// [0, 1].
     ///
-    /// The set should be symmetric (each pair in both orders): otherwise real differences between the candidates are
-    /// taken for bias.
+    /// The set should be symmetric (each pair in both orders): otherwise true differences between the candidates are
+    /// mistaken for bias.
     pub fn estimate(probabilities: &[f64]) -> Option<Self> {
         if probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
             return None;
@@ -82,20 +81,20 @@ impl PositionDebias {
 
 /// Eq. 9: the probability `p` in [0, 1] reweighted by the threshold `tau`.
 ///
-/// It never falls where p rises; it is 0.5 exactly at τ, above it exactly where p > τ and below it exactly where p < τ, so
-/// deciding it at 0.5 is deciding p at τ. At τ = 0 or 1 it is the limit: certainty on either side of τ.
+/// Non-decreasing in p; exactly 0.5 at τ, above it if and only if p > τ, and below it if and only if p < τ. Deciding it
+/// at 0.5 is therefore deciding p at τ. For τ = 0 or 1 it is the limit: certainty on either side of τ.
 pub fn reweighted(p: f64, tau: f64) -> f64 {
     if p == tau {
         return 0.5;
     }
-    // 1 / (1 + odds against): each step is monotone in floating point, which the form of eq. 9 is not.
+    // 1 / (1 + odds against): each step is monotone in floating point, unlike the form of eq. 9.
     let against = ((1.0 - p) * tau) / (p * (1.0 - tau));
     let weighted = 1.0 / (1.0 + against);
-    // A p next to τ can come out as 0.5, which would be decided as a tie.
+    // A p next to τ may round to 0.5, which would be a tie.
     if p > tau { weighted.max(0.5_f64.next_up()) } else { weighted.min(0.5_f64.next_down()) }
 }
 
-/// The middle value, or the mean of the middle two; `None` for none.
+/// The middle value, or the mean of the middle two; `None` if empty.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -103,8 +102,7 @@ fn median(values: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(sorted[sorted.len() / 2 - 1], upper)) }
 }
 
-/// How far two orders of one comparison contradict each other: `|p_ij − (1 − p_ji)|`, 0 for a judge who ignores the
-/// order.
+/// Contradiction between two orders of one comparison: `|p_ij − (1 − p_ji)|`, 0 for a judge that ignores the order.
 pub fn order_gap(p_ij: f64, p_ji: f64) -> f64 {
     (p_ij - (1.0 - p_ji)).abs()
 }

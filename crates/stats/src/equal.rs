@@ -1,26 +1,25 @@
-//! Values that are equal but for rounding.
+//! Values that are equal up to rounding.
 //!
-//! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps,
-//! differs in its last digits. Ranked, that noise becomes a verdict. So whatever ranks values, or asks which of two is
-//! greater, first makes those equal that rounding alone tells apart. Whole numbers are exact: nothing rounded them.
+//! A mean of the same numbers summed in another order, or a strength reached by other steps, differs in its last
+//! digits. Ranking would turn that noise into a verdict. Every ranking or comparison therefore first equalises values
+//! that differ only by rounding. Integers are exact and are not equalised.
 
 use std::cmp::Ordering;
 
-/// Values nearer to each other than this share of the list's largest magnitude are equal. Sums of a million terms stay
-/// below it; values that people or models tell apart do not come near it.
+/// Values closer than this share of the list's largest magnitude are equal. Rounding of sums of a million terms stays
+/// below it; meaningful differences are much larger.
 pub const TIE_TOLERANCE: f64 = 1e-12;
 
-/// Whether all values are whole numbers. From 2⁵³ on every `f64` is one, and is taken as it is: readers of scores refuse
+/// Whether all values are integers. From 2⁵³ on every `f64` is one and counts as exact: readers of scores reject
 /// integers that would be rounded.
 pub(crate) fn are_exact(values: &[f64]) -> bool {
     values.iter().all(|value| value.fract() == 0.0)
 }
 
-/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`]. Whole numbers equal
-/// only themselves.
+/// Replaces values that are equal under [`TIE_TOLERANCE`] by a common value. Integers equal only themselves.
 ///
-/// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What
-/// stands for a group is its middle value. Values that are not finite stay as they are.
+/// Neighbours in sorted order are joined, so equality is symmetric and transitive. The common value of a group is its
+/// middle value. Non-finite values are unchanged.
 #[must_use]
 pub fn equalised(values: &[f64]) -> Vec<f64> {
     if are_exact(values) {
@@ -30,8 +29,7 @@ pub fn equalised(values: &[f64]) -> Vec<f64> {
     equalised_within(values, TIE_TOLERANCE * largest)
 }
 
-/// [`equalised`] under a distance of one's own, for values whose rounding is known: an iteration that stops at 1e-10,
-/// say.
+/// [`equalised`] with an explicit distance, for values with known rounding, such as an iteration that stops at 1e-10.
 #[must_use]
 pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_finite()).collect();
@@ -46,14 +44,14 @@ pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
     result
 }
 
-/// Whether two values are nearer to each other than that share of the larger; whole numbers only where they are equal.
+/// Whether two values are closer than this share of the larger; integers only if they are equal.
 #[must_use]
 pub fn are_level(first: f64, second: f64, share: f64) -> bool {
     let tolerance = if are_exact(&[first, second]) { 0.0 } else { share * first.abs().max(second.abs()) };
     (first - second).abs() <= tolerance
 }
 
-/// Which of two is greater; equal where rounding alone may part them: [`equalised`] for a list of two.
+/// Compares two values; equal if rounding may explain the difference: [`equalised`] for a list of two.
 #[must_use]
 pub fn order(first: f64, second: f64) -> Ordering {
     let largest = first.abs().max(second.abs());
@@ -61,7 +59,7 @@ pub fn order(first: f64, second: f64) -> Ordering {
     if near { Ordering::Equal } else { first.total_cmp(&second) }
 }
 
-/// Whether all values are equal but for rounding; true of none and of one.
+/// Whether all values are equal up to rounding; true for empty lists and single values.
 pub(crate) fn is_constant(values: &[f64]) -> bool {
     equalised(values).windows(2).all(|w| w[0] == w[1])
 }
@@ -94,7 +92,7 @@ mod tests {
         let large = [1e15, 1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0, -0.0, 0.0];
         assert_eq!(equalised(&large), large);
         assert_eq!((order(1e15, 1e15 + 1.0), order(-0.0, 0.0)), (Ordering::Less, Ordering::Equal));
-        // Beyond 2^53 neighbours are two apart and more.
+        // Beyond 2^53 neighbours are at least two apart.
         let two_to_53 = 9_007_199_254_740_992.0_f64;
         let beyond = [0.0, 2.0, 4.0, 6.0].map(|more| two_to_53 + more);
         assert_eq!(equalised(&beyond), beyond);

@@ -1,4 +1,4 @@
-//! All figures of one metric against one attribute's gold scores, in the one form in which summaries keep them.
+//! All figures of one metric against the gold scores of one attribute, in the form used by summaries.
 
 use serde::Serialize;
 
@@ -9,21 +9,21 @@ use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
 use crate::ties::{TieCalibration, tie_calibration};
 
-/// More scores than this get no interval for their pooled correlations: it would take minutes.
+/// Maximum number of scores for an interval of pooled correlations, which would otherwise take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
 
-/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one
+/// A correlation over all scores, ignoring contexts. Its p-value assumes independent scores, which scores of one
 /// context are not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PooledCorrelation {
-    /// The coefficient; absent where it is not defined.
+    /// The coefficient; absent if undefined.
     pub coefficient: Option<f64>,
-    /// Its two-sided p-value, as [`Correlation::test`] has it.
+    /// Two-sided p-value, from [`Correlation::test`].
     pub p: Option<f64>,
-    /// Why there is no coefficient.
+    /// Why the coefficient is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undefined: Option<Undefined>,
-    /// How many scores.
+    /// Number of scores.
     pub n: usize,
 }
 
@@ -33,17 +33,17 @@ pub struct CorrelationFigures {
     /// The mean over contexts.
     #[serde(flatten)]
     pub per_context: FigureEstimate<PerContext>,
-    /// Whether each context's coefficient is ±1 or 0, as of two candidates, or all but a few are at the same end: the
-    /// mean has the interval of verdicts then.
+    /// Whether each context's coefficient is ±1 or 0, as with two candidates, or all but a few are at the same end. The
+    /// mean then has the interval of verdicts.
     #[serde(skip)]
     pub of_verdicts: bool,
-    /// Between systems; absent where no two systems have scores in enough contexts.
+    /// Between systems; absent unless two systems have scores in enough contexts.
     pub system: Option<FigureEstimate<SystemLevel>>,
     /// Over all scores.
     pub pooled: FigureEstimate<PooledCorrelation>,
 }
 
-/// Everything that is said of scores against gold.
+/// All agreement figures of scores with gold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AgreementFigures {
     /// Pearson's r.
@@ -52,21 +52,20 @@ pub struct AgreementFigures {
     pub spearman: CorrelationFigures,
     /// Kendall's τ-b.
     pub kendall: CorrelationFigures,
-    /// Over pairs within contexts whose gold differs; an undecided one counts as half.
+    /// Over pairs within contexts with different gold; a tied prediction counts as half.
     pub pairwise: PairwiseAccuracy,
-    /// Over pairs within contexts, ties among them, averaged over contexts; absent where no context has a pair.
+    /// Over pairs within contexts including ties, averaged over contexts; absent if no context has a pair.
     pub pairwise_with_ties: Option<TieCalibration>,
-    /// Over pairs of all scores, ties among them; absent without a pair, and where there are more than
-    /// [`PAIR_LIMIT`](crate::PAIR_LIMIT).
+    /// Over all pairs including ties; absent without a pair, and above [`PAIR_LIMIT`](crate::PAIR_LIMIT) pairs.
     pub pairwise_with_ties_pooled: Option<TieCalibration>,
-    /// How sure the intervals are.
+    /// Settings of intervals and tests.
     pub resampling: Resampling,
 }
 
 impl AgreementFigures {
-    /// Over each context's scores, whose values are finite.
+    /// Computes the figures over each context's scores, whose values are finite.
     ///
-    /// A system takes part at system level where it has scores in half of the contexts, and in two at least.
+    /// System level includes systems with scores in half of the contexts, at least two.
     pub fn of(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
         let lists: Vec<(Vec<f64>, Vec<f64>)> =
             contexts.iter().map(|context| context.iter().map(|s| (s.predicted, s.gold)).unzip()).collect();
@@ -95,7 +94,7 @@ impl AgreementFigures {
     }
 }
 
-/// All lists one after the other.
+/// Concatenates all lists.
 fn joined<'a>(lists: impl Iterator<Item = &'a (Vec<f64>, Vec<f64>)>) -> (Vec<f64>, Vec<f64>) {
     let (mut predicted, mut gold) = (Vec::new(), Vec::new());
     for (p, g) in lists {
@@ -116,7 +115,7 @@ impl CorrelatedContext<'_> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
         let mean = Ratio::mean(&values, Range::Correlation);
         let of_verdicts = mean.as_ref().is_ok_and(Ratio::is_of_verdicts);
-        // By what gives the interval, so that one does not contain 0 where the other excludes it.
+        // The same method as the interval, so that both agree on whether 0 is excluded.
         let p = mean.as_ref().ok().map(|mean| mean.p(0.0));
         let interval = mean.map(|mean| mean.interval(self.resampling.confidence));
         CorrelationFigures {
@@ -136,14 +135,14 @@ impl CorrelatedContext<'_> {
     }
 }
 
-/// A correlation over all scores, with its interval over whole contexts. Each list has the predicted and the gold scores of
-/// a context.
+/// A correlation over all scores, with its interval over contexts. Each list has the predicted and the gold scores of a
+/// context.
 pub fn pooled_correlation(
     of: Correlation,
     contexts: &[(Vec<f64>, Vec<f64>)],
     confidence: f64,
 ) -> FigureEstimate<PooledCorrelation> {
-    // A context without scores is no unit: it would pass for one that changes nothing when it is left out.
+    // A context without scores is not a unit: omitting it would change nothing.
     let lists: Vec<&(Vec<f64>, Vec<f64>)> = contexts.iter().filter(|(scores, _)| !scores.is_empty()).collect();
     let (predicted, gold) = joined(lists.iter().copied());
     let n = gold.len();
@@ -190,7 +189,7 @@ mod tests {
             for value in [one.per_context.figure.mean, system.figure.coefficient, one.pooled.figure.coefficient] {
                 assert!((value.expect("defined") - 1.0).abs() < 1e-12);
             }
-            // Three contexts in which all is right are not many: three hits of three.
+            // Three perfect contexts are three hits of three, which is not many.
             let interval = one.per_context.interval.expect("at an end");
             assert!((interval.low + 0.415).abs() < 1e-3 && interval.high == 1.0, "{interval:?}");
             let why = if of == Correlation::Pearson { NoInterval::FewContexts } else { NoInterval::Ranks };

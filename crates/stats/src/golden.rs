@@ -89,14 +89,14 @@ pub(crate) const CORRELATIONS: &[GoldenCorrelation] = &[
     },
 ];
 
-/// Which coefficient, the mean over the lists above, p of its being 0.
+/// Coefficient, its mean over the lists above, and p of that being 0.
 pub(crate) const PER_CONTEXT: &[(usize, f64, f64)] = &[
     (0, 0.5640630560506461, 0.004487483197494247),
     (1, 0.5555221190705212, 0.0050915237705932165),
     (2, 0.5219910429572653, 0.0038309606592941813),
 ];
 
-/// Lists by rule: n, modulus, coefficients, p-values.
+/// Generated lists: n, modulus, coefficients, p-values.
 pub(crate) const GENERATED: &[(u64, u64, [f64; 3], [f64; 3])] = &[
     (
         33,
@@ -539,7 +539,7 @@ pub(crate) const PAIRED_P: f64 = 0.102085370438744;
 
 pub(crate) const RANDOMISATION_P: f64 = 0.1029052734375;
 
-/// Hits, with ties as half, of how many; Clopper and Pearson's interval.
+/// Hits, with ties as half, number of trials, and Clopper and Pearson's interval.
 pub(crate) const PROPORTIONS: &[(f64, usize, f64, f64)] = &[
     (0.0, 2, 0.0, 0.841886116991581),
     (1.0, 2, 0.01257911709342505, 0.9874208829065749),

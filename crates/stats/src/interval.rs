@@ -1,31 +1,32 @@
-//! Intervals of figures over few units: the delete-a-group jackknife with Student's t, and Clopper and Pearson's for
-//! verdicts.
+//! Confidence intervals of figures over few units: the delete-a-group jackknife with Student's t, and Clopper and
+//! Pearson's interval for verdicts.
 //!
-//! Units are whole contexts (samples, pairs): what is dependent within one stays together. Of a mean the jackknife's
-//! interval is the t interval itself. The percentile bootstrap, which these replace, covers .53 with two contexts where
-//! it says .95; `docs/intervals.md` has what each covers. Where nothing covers there is no interval but a reason.
+//! Units are whole contexts (samples, pairs), so that dependent values stay together. For a mean the jackknife equals
+//! the t interval. The percentile bootstrap covers only 0.53 with two contexts at a nominal 0.95; `docs/intervals.md`
+//! has the coverage of each method. If no method reaches its coverage, there is a reason instead of an interval.
 
 use serde::Serialize;
 
 use crate::significance::{beta_quantile, beta_share, t_quantile, two_sided_t};
 use crate::sum::ordered_sum;
 
-/// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many. Of
-/// means and ratios, which cost nothing to take again, each unit however many there are.
+/// Maximum number of groups omitted one at a time: single units up to this number, then groups of neighbouring units.
+/// Means and ratios, which are cheap to recompute, always omit single units.
 const GROUPS: usize = 200;
-/// Fisher's z has no place for a coefficient of ±1, and grows without bound before it.
+/// Fisher's z is infinite for a coefficient of ±1 and grows without bound near it.
 const NEAREST_TO_ONE: f64 = 1.0 - 1e-6;
-/// So far one unit's absence may take z where there are [`FEW`] or more. The error of z is no less than that, so that
-/// beyond it the interval would be of that unit alone: with all coefficients at .999 but one it went from −1 to 1.
+/// Maximum change of z by omitting one unit if there are [`FEW`] or more. The error of z is at least that large, so
+/// beyond it the interval would depend on that unit alone: with all but one coefficient at 0.999 it ranged from −1 to
+/// 1.
 const FARTHEST: f64 = 0.5;
 const FEW: usize = 10;
 
-/// Between which values a figure lies, with the confidence that was asked for.
+/// A confidence interval of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// The lower end.
+    /// Lower end.
     pub low: f64,
-    /// The upper end.
+    /// Upper end.
     pub high: f64,
 }
 
@@ -33,90 +34,91 @@ pub struct Interval {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(rename_all = "snake_case")]
 pub enum NoInterval {
-    /// One unit says nothing of how units differ.
+    /// A single unit has no spread.
     #[error("one unit says nothing of how units differ")]
     TooFew,
-    /// A correlation of systems' means over fewer than ten contexts: noise pulls it to 0, and no method that was tried
-    /// covers.
+    /// A correlation of system means over fewer than ten contexts: noise biases it towards 0, and no tested method
+    /// reaches its coverage.
     #[error("fewer than ten contexts: noise pulls a correlation of means to 0")]
     FewContexts,
-    /// A correlation of the ranks of systems' means: it turns on differences that are smaller than the noise, and no
-    /// method that was tried covers.
+    /// A correlation of the ranks of system means: it depends on differences smaller than the noise, and no tested
+    /// method reaches its coverage.
     #[error("ranks of means turn on differences smaller than noise")]
     Ranks,
-    /// Without one unit a coefficient is ±1, or far from what it is with all: how far off it is hangs on that unit alone,
-    /// and no method that was tried covers.
+    /// Without one unit a coefficient is ±1 or changes greatly: its error depends on that unit alone, and no tested
+    /// method reaches its coverage.
     #[error("one context decides it")]
     OneDecides,
-    /// Leaving any unit out changes nothing, so that nothing is known of how much others would.
+    /// Omitting any unit changes nothing, so the effect of other units is unknown.
     #[error("leaving out any unit changes nothing")]
     AllAlike,
-    /// The figure is not defined, or not without some of the units.
+    /// The figure is undefined, or undefined without some of the units.
     #[error("not defined, or not without some of the units")]
     Undefined,
-    /// Taking the figure again without each group would take minutes.
+    /// Recomputing the figure without each group would take minutes.
     #[error("too many scores to take it again without each group of them")]
     TooMany,
 }
 
-/// A figure with its interval over whole contexts, or why it has none.
+/// A figure with its interval over contexts, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FigureEstimate<T> {
     /// The figure.
     #[serde(flatten)]
     pub figure: T,
-    /// Absent where no method is known to cover.
+    /// Absent if no method reaches its coverage.
     pub interval: Option<Interval>,
     /// Why it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_interval: Option<NoInterval>,
-    /// Two-sided, of the figure being 0, by what gives the interval: the confidence at which that ends at 0 is 1 − p.
-    /// Absent without an interval, and where nobody has asked for it.
+    /// Two-sided p of the figure being 0, from the method of the interval: the interval with confidence 1 − p ends at
+    /// 0. Absent without an interval, and if not computed.
     #[serde(rename = "interval_p", skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
 }
 
 impl<T> FigureEstimate<T> {
-    /// A figure and what is known of its place.
+    /// A figure with its interval or the reason for its absence.
     pub fn new(figure: T, interval: Result<Interval, NoInterval>) -> Self {
         Self { figure, interval: interval.ok(), no_interval: interval.err(), p: None }
     }
 
-    /// The interval of this figure as that of another, such as of a part of it.
+    /// Transfers this interval to another figure, such as a part of it.
     pub fn of<U>(self, figure: U) -> FigureEstimate<U> {
         let Self { interval, no_interval, p, .. } = self;
         FigureEstimate { figure, interval, no_interval, p }
     }
 
-    /// The same with its p.
+    /// Sets the p-value.
     #[must_use]
     pub(crate) fn with_p(self, p: Option<f64>) -> Self {
         Self { p, ..self }
     }
 }
 
-/// Where a figure can lie at all.
+/// Possible range of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// Anywhere.
+    /// Any value.
     Unbounded,
-    /// Between two values; the interval ends there at the latest.
+    /// Between two values, which also bound the interval.
     Within(f64, f64),
-    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back.
+    /// A correlation coefficient or a mean of them: the interval is computed on Fisher's scale z = artanh r and
+    /// transformed back.
     Correlation,
 }
 
 impl Range {
-    /// Shares, rates, accuracies.
+    /// Shares, rates and accuracies.
     pub const SHARE: Self = Self::Within(0.0, 1.0);
 
-    /// Where the difference between two such figures can lie.
+    /// The range of a difference between two such figures.
     #[must_use]
     pub fn of_difference(self) -> Self {
         self.ends().map_or(Self::Unbounded, |(low, high)| Self::Within(low - high, high - low))
     }
 
-    /// Between which values; `None` where anywhere.
+    /// The bounds; `None` if unbounded.
     fn ends(self) -> Option<(f64, f64)> {
         match self {
             Self::Unbounded => None,
@@ -138,10 +140,10 @@ impl Range {
     }
 }
 
-/// A figure, its standard error, and how many groups it was taken over.
+/// A figure, its standard error, and the number of groups.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Jackknifed {
-    /// On whose scale they are.
+    /// The range, which defines their scale.
     range: Range,
     value: f64,
     error: f64,
@@ -149,10 +151,11 @@ pub(crate) struct Jackknifed {
 }
 
 impl Jackknifed {
-    /// The statistic over all units and without each group of them. It is given the units' numbers in ascending order.
+    /// Computes the statistic over all units and without each group of them. It receives unit indices in ascending
+    /// order.
     ///
-    /// The variance is that of groups of unequal size (Busing, Meijer and van der Leeden 1999, eq. 9), which for groups
-    /// of one is the usual.
+    /// The variance is that of groups of unequal size (Busing, Meijer and van der Leeden 1999, eq. 9), which equals the
+    /// usual one for groups of one.
     pub(crate) fn of(
         units: usize,
         range: Range,
@@ -177,7 +180,7 @@ impl Jackknifed {
         Self::from_groups(value, without, units, range)
     }
 
-    /// Of Σ sum / Σ weight, without each unit by itself however many there are: what is left is known from the whole.
+    /// Jackknife of Σ sum / Σ weight that omits single units, however many there are: the rest follows from the total.
     fn of_ratio(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
         let (sum, weight) =
             (ordered_sum(units.iter().map(|unit| unit.0)), ordered_sum(units.iter().map(|unit| unit.1)));
@@ -190,14 +193,14 @@ impl Jackknifed {
         Self::from_groups(ratio((sum, weight))?, without, units.len(), range)
     }
 
-    /// Of the statistic over all units, and without each group of them with the whole's size in groups of that size.
+    /// Jackknife from the statistic over all units, and from its values without each group, each with the ratio of all
+    /// units to the size of that group.
     fn from_groups(value: f64, without: Vec<(f64, f64)>, units: usize, range: Range) -> Result<Self, NoInterval> {
         let groups = without.len();
-        // On Fisher's scale before anything is subtracted: the jackknife's error is of z, whose distribution is nearly
-        // normal.
+        // On Fisher's scale before any subtraction: the jackknife error is that of z, which is nearly normal.
         let values = || without.iter().map(|(_, value)| *value).chain([value]);
         if range == Range::Correlation && values().any(|one| one.abs() > NEAREST_TO_ONE) {
-            // Where all are ±1 none of them decides.
+            // If all are ±1, no single one decides.
             let alike = values().all(|one| (one - value).abs() <= 1.0 - NEAREST_TO_ONE);
             return Err(if alike { NoInterval::AllAlike } else { NoInterval::OneDecides });
         }
@@ -208,13 +211,13 @@ impl Jackknifed {
         if range == Range::Correlation && units >= FEW && farthest > FARTHEST {
             return Err(NoInterval::OneDecides);
         }
-        // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of
-        // bias.
+        // A pseudo-value is value + (share − 1) · difference; their weighted mean minus the value is the bias
+        // correction.
         let bias = ordered_sum(pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference));
         let squares =
             pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
         let error = (ordered_sum(squares) / groups as f64).sqrt();
-        // Rounding makes small differences of none; an interval of their width would look like certainty.
+        // Rounding turns zero differences into small ones; an interval of that width would suggest certainty.
         if error <= 1e-10 * value.abs().max(farthest) {
             return Err(NoInterval::AllAlike);
         }
@@ -227,16 +230,16 @@ impl Jackknifed {
         Interval { low: end(self.value - reach), high: end(self.value + reach) }
     }
 
-    /// Two-sided, of the figure being what chance has; by the distance on the scale of the range.
+    /// Two-sided p of the figure equalling `chance`, from the distance on the scale of the range.
     pub(crate) fn p(&self, chance: f64) -> f64 {
         two_sided_t((self.value - self.range.on_scale(chance)) / self.error, self.degrees)
     }
 }
 
-/// The interval of any statistic of units, by the jackknife.
+/// Jackknife interval of any statistic of units.
 ///
 /// # Errors
-/// Says why no interval is known to cover.
+/// The reason if no interval is known to reach its coverage.
 pub fn jackknife(
     units: usize,
     confidence: f64,
@@ -248,21 +251,21 @@ pub fn jackknife(
 
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
 ///
-/// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's
-/// interval, also where all are at the same end. So have coefficients of which [one decides](NoInterval::OneDecides),
-/// each as the part of a hit that it is: of values between the same ends verdicts spread most. Others have the
-/// jackknife's; so have coefficients that are all 0, since a context whose scores are constant counts as 0 by rule, and
-/// says nothing of where a coefficient lies.
+/// Units of weight 1 that are each at an end of the range or halfway are verdicts: they use Clopper and Pearson's
+/// interval, even if all are at the same end. So do coefficients of which [one decides](NoInterval::OneDecides), each
+/// counting as a partial hit: among values between the same ends, verdicts have the largest spread. All others use the
+/// jackknife, including coefficients that are all 0, since a context with constant scores counts as 0 by convention and
+/// says nothing about the true coefficient.
 ///
 /// # Errors
-/// Says why no interval is known to cover.
+/// The reason if no interval is known to reach its coverage.
 pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
     Ratio::of(units, range).map(|found| found.interval(confidence))
 }
 
-/// Σ sum / Σ weight over units, by what gives it an interval.
+/// Σ sum / Σ weight over units, with the method of its interval.
 pub(crate) enum Ratio {
-    /// So many of so many, between these ends.
+    /// Hits among trials, between these ends.
     Verdicts {
         hits: f64,
         n: usize,
@@ -279,7 +282,7 @@ impl Ratio {
         let verdicts = range.ends().and_then(|ends| Some((points(units, ends)?, ends)));
         let as_verdicts =
             |points: &[f64], ends| Self::Verdicts { hits: ordered_sum(points.iter().copied()), n: points.len(), ends };
-        // Before the jackknife, which has no error where all verdicts are the same and so no interval.
+        // Before the jackknife, whose error is 0 if all verdicts are equal.
         if let Some((points, ends)) = &verdicts
             && points.iter().all(|point| [0.0, 0.5, 1.0].contains(point))
             && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
@@ -301,7 +304,7 @@ impl Ratio {
         }
     }
 
-    /// A mean of verdicts and of parts of verdicts, such as a tie among three.
+    /// A mean of verdicts and partial verdicts, such as a tie of three.
     pub(crate) fn verdicts(values: &[f64], range: Range) -> Result<Self, NoInterval> {
         let ends = range.ends().ok_or(NoInterval::Undefined)?;
         let units: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
@@ -328,7 +331,7 @@ impl Ratio {
         }
     }
 
-    /// Two-sided, of the ratio being what chance has.
+    /// Two-sided p of the ratio equalling `chance`.
     pub(crate) fn p(&self, chance: f64) -> f64 {
         match self {
             Self::Verdicts { hits, n, ends: (low, high) } => proportion_p(*hits, *n, (chance - low) / (high - low)),
@@ -337,8 +340,8 @@ impl Ratio {
     }
 }
 
-/// Where between the ends each unit lies, 0 to 1, if all have the weight 1; what rounding keeps from an end or the
-/// middle is there.
+/// Position of each unit between the ends, from 0 to 1, if all have weight 1; positions within rounding of an end or
+/// the middle are snapped to it.
 fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
     let point = |&(sum, weight): &(f64, f64)| {
         let point = (sum - low) / (high - low);
@@ -351,22 +354,21 @@ fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
 /// [`ratio_interval`] of a mean.
 ///
 /// # Errors
-/// Says why no interval is known to cover.
+/// The reason if no interval is known to reach its coverage.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
     Ratio::mean(values, range).map(|found| found.interval(confidence))
 }
 
-/// The interval of a mean of verdicts, each between 0 and 1: Clopper and Pearson's, a part of a hit (a tie among three)
-/// counting as such.
+/// Clopper and Pearson's interval of a mean of verdicts between 0 and 1, including partial hits such as a tie of three.
 ///
 /// # Errors
-/// Of no verdict.
+/// No verdicts.
 pub fn verdict_interval(points: &[f64], confidence: f64) -> Result<Interval, NoInterval> {
     Ratio::verdicts(points, Range::SHARE).map(|found| found.interval(confidence))
 }
 
-/// How many units the t interval of a mean would about need to reach so far to either side, were the spread as it is in
-/// `units` units over which it reaches as far as `half`. Absent beyond ten million.
+/// Approximate number of units for which the t interval of a mean has the half-width `wanted`, if the spread is as in
+/// `units` units with half-width `half`. Absent beyond ten million.
 pub fn units_to_reach(half: f64, units: usize, wanted: f64, confidence: f64) -> Option<usize> {
     const MOST: usize = 10_000_000;
     let reach = |units: usize| t_quantile(confidence, (units - 1) as f64) / (units as f64).sqrt();
@@ -382,18 +384,19 @@ pub fn units_to_reach(half: f64, units: usize, wanted: f64, confidence: f64) -> 
     Some(many)
 }
 
-/// Clopper and Pearson's interval (1934) of a share, with ties as parts of a hit: it covers at least as often as it says,
+/// Clopper and Pearson's interval (1934) of a share, with ties as partial hits: it covers at least at its nominal rate,
 /// for any n.
 pub(crate) fn proportion(hits: f64, n: usize, confidence: f64) -> Interval {
     let (misses, tail) = (n as f64 - hits, (1.0 - confidence) / 2.0);
     Interval {
-        // Without a hit, or without a miss, there is no such beta distribution: the interval ends where the range does.
+        // Without a hit or without a miss the beta distribution is undefined: the interval ends at the end of the
+        // range.
         low: if hits > 0.0 { beta_quantile(tail, hits, misses + 1.0) } else { 0.0 },
         high: if misses > 0.0 { 1.0 - beta_quantile(tail, misses, hits + 1.0) } else { 1.0 },
     }
 }
 
-/// Two-sided p of a share being what chance has, in (0, 1): [`proportion`] of confidence 1 − p ends there.
+/// Two-sided p of a share equalling `chance`, in (0, 1): [`proportion`] with confidence 1 − p ends there.
 fn proportion_p(hits: f64, n: usize, chance: f64) -> f64 {
     let misses = n as f64 - hits;
     let at_least = if hits > 0.0 { beta_share(hits, misses + 1.0, chance) } else { 1.0 };
@@ -438,7 +441,7 @@ mod tests {
 
     #[test]
     fn more_units_are_told_by_students_t_of_their_own_number() {
-        // Two units say little of the spread, so that the t of two is far too wide for more.
+        // With two units the spread is poorly known, so their t is much too wide for more units.
         let half = |units: usize| t_quantile(0.95, (units - 1) as f64) / (units as f64).sqrt();
         for (units, wanted) in [(2, half(4)), (2, half(21)), (8, half(219)), (18, half(400))] {
             let needed = units_to_reach(half(units), units, wanted * (1.0 + 1e-9), 0.95).expect("some");
@@ -494,12 +497,12 @@ mod tests {
             jackknife(3, 0.95, Range::Unbounded, |kept| kept.contains(&0).then_some(1.0)),
             Err(NoInterval::Undefined)
         );
-        // What constant scores count as is no coefficient that was measured.
+        // The conventional 0 of constant scores is not a measured coefficient.
         assert_eq!(mean_interval(&[0.0], 0.95, Range::Correlation), Err(NoInterval::TooFew));
         assert_eq!(mean_interval(&[0.0; 5], 0.95, Range::Correlation), Err(NoInterval::AllAlike));
         assert!(mean_interval(&[0.0, 1.0], 0.95, Range::Correlation).is_ok());
         assert!(mean_interval(&[0.5; 5], 0.95, Range::SHARE).is_ok(), "ties are verdicts");
-        // Leaving out the one context that is not perfect makes the mean exactly 1.
+        // Without the one imperfect context the mean is exactly 1.
         let mut nearly = [1.0; 100];
         let perfect = mean_interval(&nearly, 0.95, Range::Correlation).expect("at an end");
         nearly[17] = 0.5;
@@ -507,11 +510,11 @@ mod tests {
         assert!(perfect.low > found.low && found.low > 0.9 && found.high < 1.0, "{found:?}");
         let mirrored = mean_interval(&nearly.map(|value| -value), 0.95, Range::Correlation).expect("at the other end");
         assert!((mirrored.low + found.high).abs() < 1e-9 && (mirrored.high + found.low).abs() < 1e-9, "{mirrored:?}");
-        // Two away from the end are on Fisher's scale, and say about the same.
+        // With two units away from the end, Fisher's scale applies and gives about the same interval.
         nearly[60] = 0.5;
         let two = mean_interval(&nearly, 0.95, Range::Correlation).expect("on Fisher's scale");
         assert!((two.low - found.low).abs() < 0.05, "{two:?} {found:?}");
-        // The rest need not be exactly 1 for one to decide.
+        // One can decide even if the others are not exactly 1.
         let near: Vec<f64> = (0..40).map(|k| if k == 17 { 0.5 } else { 0.9999 }).collect();
         let found = mean_interval(&near, 0.95, Range::Correlation).expect("as verdicts");
         assert!((0.7..0.9).contains(&found.low), "{found:?}");

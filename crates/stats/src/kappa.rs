@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-/// How much a disagreement weighs in Cohen's κ.
+/// Weight of a disagreement in Cohen's κ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KappaWeights {
-    /// Each the same.
+    /// Equal for all disagreements.
     Plain,
-    /// By how many categories lie between, in their order.
+    /// Number of categories between them, in order.
     Linear,
-    /// By the square of that.
+    /// The square of that number.
     Quadratic,
 }
 
@@ -25,15 +25,15 @@ impl KappaWeights {
     }
 }
 
-/// Cohen's κ of two raters over the same items (Cohen 1960; weighted 1968). The categories are the values that occur,
-/// in ascending order, as in scikit-learn's `cohen_kappa_score`: a weight counts categories and not the distance
-/// between values.
+/// Cohen's κ of two raters over the same items (Cohen 1960; weighted 1968). Categories are the distinct values in
+/// ascending order, as in scikit-learn's `cohen_kappa_score`: weights count categories, not the distance between
+/// values.
 ///
-/// `None` without items, where both raters use one and the same category only (agreement by chance is certain), and
-/// where values cannot be ordered.
+/// `None` without items, if both raters use a single common category (chance agreement is certain), and if values
+/// cannot be ordered.
 ///
 /// # Panics
-/// Where the lists differ in length.
+/// The lists differ in length.
 pub fn cohen_kappa<T: PartialOrd>(first: &[T], second: &[T], weights: KappaWeights) -> Option<f64> {
     assert_eq!(first.len(), second.len(), "both raters rate each item");
     let categories = categories(first.iter().chain(second))?;
@@ -47,27 +47,27 @@ pub fn cohen_kappa<T: PartialOrd>(first: &[T], second: &[T], weights: KappaWeigh
             expected += weight * rows[i] * columns[j] / n;
         }
     }
-    // No disagreement by chance: both raters have one category, and 0 / 0 says nothing.
+    // Without chance disagreement both raters have one category, and 0 / 0 is undefined.
     (expected > 0.0).then(|| 1.0 - observed / expected)
 }
 
-/// How far one variable's category tells the other's.
+/// Association between two categorical variables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Association {
     /// Cramér's V, in [0, 1]: the root of χ² / (n · (fewer categories − 1)).
     pub cramers_v: f64,
-    /// With the bias of small samples taken out (Bergsma 2013); absent where that leaves one category.
+    /// Corrected for the bias of small samples (Bergsma 2013); absent if the correction leaves one category.
     pub corrected: Option<f64>,
-    /// How many pairs.
+    /// Number of pairs.
     pub n: usize,
 }
 
 /// Cramér's V between two variables, as in scipy's `contingency.association`.
 ///
-/// `None` where one of them has fewer than two categories, and where values cannot be ordered.
+/// `None` if one of them has fewer than two categories, and if values cannot be ordered.
 ///
 /// # Panics
-/// Where the lists differ in length.
+/// The lists differ in length.
 pub fn association<T: PartialOrd, U: PartialOrd>(first: &[T], second: &[U]) -> Option<Association> {
     assert_eq!(first.len(), second.len(), "each item has both values");
     let counts = counts(first, second, &categories(first)?, &categories(second)?);
@@ -86,18 +86,18 @@ pub fn association<T: PartialOrd, U: PartialOrd>(first: &[T], second: &[U]) -> O
     let unbiased = (phi2 - (r - 1.0) * (k - 1.0) / (n - 1.0)).max(0.0);
     let room = less(r).min(less(k)) - 1.0;
     Some(Association {
-        // Above 1 by rounding alone.
+        // May exceed 1 by rounding.
         cramers_v: (phi2 / (fewer as f64 - 1.0)).sqrt().min(1.0),
         corrected: (room > 0.0).then(|| (unbiased / room).sqrt()),
         n: first.len(),
     })
 }
 
-/// Fleiss' κ over subjects that equally many raters, two at least, put into categories (Fleiss 1971). Of two raters it
-/// is Scott's π.
+/// Fleiss' κ over subjects that the same number of raters, at least two, assigned to categories (Fleiss 1971). For two
+/// raters it is Scott's π.
 ///
-/// `None` without subjects, where their numbers of raters differ or are below two, where only one category occurs, and
-/// where values cannot be ordered.
+/// `None` without subjects, if their numbers of raters differ or are below two, if only one category occurs, and if
+/// values cannot be ordered.
 pub fn fleiss_kappa<T: PartialOrd>(subjects: &[Vec<T>]) -> Option<f64> {
     let raters = subjects.first()?.len();
     if raters < 2 || subjects.iter().any(|subject| subject.len() != raters) {
@@ -120,10 +120,10 @@ pub fn fleiss_kappa<T: PartialOrd>(subjects: &[Vec<T>]) -> Option<f64> {
     (categories.len() > 1).then(|| (observed - chance) / (1.0 - chance))
 }
 
-/// The values that occur, ascending, each once; `None` where two cannot be ordered.
+/// The distinct values in ascending order; `None` if two cannot be ordered.
 fn categories<'a, T: PartialOrd + 'a>(values: impl IntoIterator<Item = &'a T>) -> Option<Vec<&'a T>> {
     let mut all: Vec<&T> = values.into_iter().collect();
-    // What cannot be ordered even against itself (NaN) would make sorting panic below.
+    // Values that are not ordered even with themselves (NaN) would make sorting panic below.
     if all.iter().any(|value| value.partial_cmp(value).is_none()) {
         return None;
     }
@@ -144,7 +144,7 @@ fn counts<T: PartialOrd, U: PartialOrd>(first: &[T], second: &[U], rows: &[&T], 
     counts
 }
 
-/// Sums of rows, of columns, and of all.
+/// Row sums, column sums and total.
 fn margins(counts: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>, f64) {
     let rows: Vec<f64> = counts.iter().map(|row| row.iter().sum()).collect();
     let width = counts.first().map_or(0, Vec::len);
@@ -184,7 +184,7 @@ mod tests {
         for weights in WEIGHTS {
             assert_eq!(cohen_kappa(&["x", "x"], &["x", "x"], weights), None);
             assert_eq!(cohen_kappa::<i64>(&[], &[], weights), None);
-            // Each rater has one category of his own: no agreement, and chance has none either.
+            // Each rater has a different single category: no agreement, and no chance agreement either.
             assert_eq!(cohen_kappa(&[1, 1], &[2, 2], weights), Some(0.0));
         }
         assert_eq!(association(&[1, 1], &[1, 2]), None);

@@ -1,12 +1,12 @@
-//! Kendall's τ-b and what it is tested with.
+//! Kendall's τ-b and its test.
 
 use crate::equal::equalised;
 use crate::significance::two_sided_normal;
 
-/// The exact distribution is used up to so many values without ties, as scipy does.
+/// Maximum number of values for the exact distribution without ties, as in scipy.
 const EXACT_LIMIT: u64 = 33;
 
-/// The pairs of two lists, counted in O(n log n) (Knight, 1966).
+/// Pair counts of two lists, in O(n log n) (Knight, 1966).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PairCounts {
     n: u64,
@@ -39,7 +39,7 @@ impl TieSums {
 }
 
 impl PairCounts {
-    /// `None` where a value is not finite or one of the lists is constant.
+    /// `None` if a value is not finite or a list is constant.
     pub(crate) fn count(x: &[f64], y: &[f64]) -> Option<Self> {
         assert_eq!(x.len(), y.len(), "correlated lists have one length");
         if x.iter().chain(y).any(|v| !v.is_finite()) {
@@ -53,16 +53,16 @@ impl PairCounts {
         let tied_both = TieSums::of(pairs.chunk_by(|a, b| a == b)).pairs;
         let mut ys: Vec<f64> = pairs.into_iter().map(|(_, y)| y).collect();
         let discordant = sort_counting_swaps(&mut ys);
-        // Counting has sorted them, which is what makes equal ones neighbours.
+        // Counting has sorted them, so equal values are adjacent.
         let y_ties = TieSums::of(ys.chunk_by(|a, b| a == b));
         let all = pairs_of(x.len());
         let defined = x_ties.pairs < all && y_ties.pairs < all;
         defined.then_some(Self { n: x.len() as u64, all, discordant, tied_both, x: x_ties, y: y_ties })
     }
 
-    /// Concordant less discordant pairs.
+    /// Concordant minus discordant pairs.
     fn excess(&self) -> f64 {
-        // In floats from the beginning: ties of both lists together can be more than all pairs.
+        // In floats from the start: the ties of both lists together may exceed the number of pairs.
         self.all as f64 - self.x.pairs as f64 - self.y.pairs as f64 + self.tied_both as f64
             - 2.0 * self.discordant as f64
     }
@@ -73,9 +73,8 @@ impl PairCounts {
         tau.clamp(-1.0, 1.0)
     }
 
-    /// The two-sided p-value of independence: exact without ties for up to 33 values or where one pair at most breaks
-    /// the order, else normal with the variance corrected for ties (Kendall 1970, §4; the default of scipy's
-    /// `kendalltau`).
+    /// Two-sided p-value of independence: exact without ties for up to 33 values or with at most one discordant pair,
+    /// otherwise normal with the variance corrected for ties (Kendall 1970, §4; the default of scipy's `kendalltau`).
     pub(crate) fn p(&self) -> f64 {
         let fewer = self.discordant.min(self.all - self.discordant);
         if self.x.pairs == 0 && self.y.pairs == 0 && (self.n <= EXACT_LIMIT || fewer <= 1) {
@@ -90,11 +89,10 @@ impl PairCounts {
     }
 }
 
-/// Twice the probability that a random order of `n` has at most `inversions` of them, which are at most half of all
-/// pairs; no more than 1.
+/// Twice the probability that a random order of `n` has at most `inversions` inversions, which are at most half of all
+/// pairs; capped at 1.
 fn exact_p(n: usize, inversions: usize) -> f64 {
-    // The probability of each number of inversions, an element at a time: the j-th adds 0 to j − 1 of them, each as
-    // likely.
+    // The probability of each number of inversions, element by element: the j-th adds 0 to j − 1, each equally likely.
     let mut probabilities = vec![0.0; inversions + 1];
     probabilities[0] = 1.0;
     for j in 2..=n {
@@ -112,7 +110,7 @@ fn pairs_of(n: usize) -> u64 {
     n * n.saturating_sub(1) / 2
 }
 
-/// Sorts, and counts the pairs that stood in the wrong order; equal values never do.
+/// Sorts, and counts the pairs in the wrong order; equal values never are.
 fn sort_counting_swaps(values: &mut [f64]) -> u64 {
     if values.len() < 2 {
         return 0;
@@ -122,7 +120,7 @@ fn sort_counting_swaps(values: &mut [f64]) -> u64 {
     let mut merged = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);
     while l < left.len() && r < right.len() {
-        // Strictly less: equal values are no pair in the wrong order.
+        // Strictly less: equal values are not in the wrong order.
         if right[r] < left[l] {
             swaps += (left.len() - l) as u64;
             merged.push(right[r]);

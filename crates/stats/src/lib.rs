@@ -1,7 +1,7 @@
 //! Correlation, ranking and agreement statistics: pure functions over `f64`.
 //!
-//! What is not defined (the correlation of a constant, the score of a candidate that nobody judged) is `None` or
-//! counted with its reason; no function returns NaN.
+//! Undefined results (the correlation of a constant, the score of an unjudged candidate) are `None` or counted with
+//! their reason; no function returns NaN.
 
 mod agreement;
 mod alpha;

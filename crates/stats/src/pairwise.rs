@@ -1,4 +1,4 @@
-//! Pairs of candidates: does a prediction order them as gold does?
+//! Pairwise accuracy: does a prediction order candidates as gold does?
 
 use std::cmp::Ordering;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use crate::equal::equalised;
 
-/// Over pairs of candidates of one context whose gold scores differ: does the prediction order them as gold does?
+/// Accuracy over pairs of candidates of one context with different gold scores.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PairwiseAccuracy {
     /// Pairs ordered as in gold.
     pub correct: usize,
-    /// Pairs ordered the other way round.
+    /// Pairs ordered the other way.
     pub wrong: usize,
-    /// Pairs whose predictions are equal.
+    /// Pairs with equal predictions.
     pub tied: usize,
-    /// Pairs left out because a value is not a number.
+    /// Pairs omitted because a value is NaN.
     pub undefined: usize,
-    /// (correct + tied / 2) / (correct + wrong + tied); absent where there is no pair.
+    /// (correct + tied / 2) / (correct + wrong + tied); absent without pairs.
     pub accuracy: Option<f64>,
 }
 
 impl PairwiseAccuracy {
-    /// Counts one pair by how its predictions and its gold scores compare; a tie in gold is no pair.
+    /// Counts one pair by the order of its predictions and of its gold scores; ties in gold are ignored.
     fn add(&mut self, predicted: Option<Ordering>, gold: Option<Ordering>) {
         match (predicted, gold) {
             (_, Some(Ordering::Equal)) => return,
@@ -35,7 +35,7 @@ impl PairwiseAccuracy {
         self.accuracy = (total > 0).then(|| (self.correct as f64 + self.tied as f64 / 2.0) / total as f64);
     }
 
-    /// The accuracy over the pairs of both.
+    /// The accuracy over both sets of pairs.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         let (correct, wrong, tied) = (self.correct + other.correct, self.wrong + other.wrong, self.tied + other.tied);
@@ -45,16 +45,16 @@ impl PairwiseAccuracy {
     }
 }
 
-/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of each context whose gold differs by more than
+/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of a context whose gold differs by more than
 /// rounding ([`equalised`]), once.
 ///
 /// # Panics
-/// Where a context's lists differ in length.
+/// The lists of a context differ in length.
 pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> PairwiseAccuracy {
     let mut result = PairwiseAccuracy::default();
     for (predicted, gold) in contexts {
         assert_eq!(predicted.len(), gold.len(), "each candidate has a prediction and a gold score");
-        // By context: what counts as rounding depends on the magnitude of the values that are compared.
+        // By context: the rounding tolerance depends on the magnitude of the compared values.
         let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {
@@ -65,11 +65,11 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
     result
 }
 
-/// Accuracy of single comparisons (paper 002, Table 7): p above `threshold` says that the first is better, at the
-/// threshold is a tie. Each judged order counts for itself, so a pair judged both ways counts twice.
+/// Accuracy of single comparisons (paper 002, Table 7): p above `threshold` predicts the first as better, p at the
+/// threshold is a tie. Each presentation order counts separately, so a pair judged in both orders counts twice.
 ///
 /// # Panics
-/// Where a comparison names a candidate without a place in `gold`.
+/// A comparison names a candidate outside `gold`.
 pub fn comparison_accuracy(comparisons: &[crate::PairComparison], gold: &[f64], threshold: f64) -> PairwiseAccuracy {
     let gold = equalised(gold);
     let mut result = PairwiseAccuracy::default();

@@ -1,4 +1,4 @@
-//! A judge's scores against the candidate that people preferred.
+//! Agreement of a judge's scores with human preferences.
 
 use std::cmp::Ordering;
 
@@ -6,13 +6,13 @@ use crate::equal::order;
 use crate::interval::{Interval, NoInterval, Range, Ratio};
 use crate::sum::ordered_sum;
 
-/// A judge's choice of one among several, with what a guess would have had.
+/// Credit for one choice among several candidates, with its chance level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChoicePoint {
-    /// 1 where the preferred candidate has the best score, 1/k where rounding alone parts k candidates and it is one of
-    /// them (½ of two), else 0: what a guess among the best has on average.
+    /// 1 if the preferred candidate has the best score, 1/k if it is one of k candidates with the best score up to
+    /// rounding, otherwise 0: the expected result of a random choice among the best.
     pub point: f64,
-    /// What a guess among all has on average, which is also the point of equal scores.
+    /// Expected result of a random choice among all, which is also the point of equal scores.
     pub chance: f64,
 }
 
@@ -23,11 +23,11 @@ impl ChoicePoint {
     }
 }
 
-/// How a sample's scores choose the preferred candidate. `None` without another, or without a score of all candidates:
-/// one that has none might be the best.
+/// Scores a sample's choice of the preferred candidate. `None` without another candidate, or if any score is missing,
+/// since that candidate might be the best.
 ///
 /// # Panics
-/// Where `preferred` is not a place in `scores`.
+/// `preferred` is not an index into `scores`.
 #[must_use]
 pub fn choice_point(scores: &[Option<f64>], preferred: usize) -> Option<ChoicePoint> {
     let own = scores[preferred]?;
@@ -38,27 +38,30 @@ pub fn choice_point(scores: &[Option<f64>], preferred: usize) -> Option<ChoicePo
     (all.len() > 1).then(|| ChoicePoint { point: if is_beaten { 0.0 } else { 1.0 / best as f64 }, chance })
 }
 
-/// How often the choices of a judge are people's.
+/// Accuracy of a judge's choices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChoiceAccuracy {
     /// The mean of the points.
     pub accuracy: f64,
-    /// What guessing has: the mean of the chances.
+    /// Chance level: the mean of the chances.
     pub chance: f64,
-    /// Clopper and Pearson's, shared best scores counting as the part of a hit that they are.
+    /// Clopper and Pearson's interval, with shared best scores as partial hits.
     pub interval: Interval,
-    /// Two-sided, of the accuracy being what guessing has.
+    /// Two-sided p of the accuracy equalling chance.
     pub p: f64,
-    /// Of how many samples.
+    /// Number of samples.
     pub samples: usize,
 }
 
 impl ChoiceAccuracy {
+    /// Computes the accuracy of choices.
+    ///
     /// # Errors
-    /// Without a choice.
+    /// There are no choices.
     pub fn of(choices: &[ChoicePoint], confidence: f64) -> Result<Self, NoInterval> {
         let points: Vec<f64> = choices.iter().map(|choice| choice.point).collect();
-        // Of values between the same ends verdicts spread most: so their interval covers shared ones too.
+        // Among values between the same ends verdicts have the largest spread, so their interval covers shared choices
+        // too.
         let ratio = Ratio::verdicts(&points, Range::SHARE)?;
         let samples = points.len();
         let mean = |sum: f64| sum / samples as f64;

@@ -1,5 +1,5 @@
-//! Differences between two systems that judged the same units: intervals, t tests, randomisation and the bootstrap. Seeded, and the
-//! same on every machine.
+//! Paired differences between two systems on the same units: intervals, t tests, randomisation and the bootstrap.
+//! Seeded and reproducible on every machine.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use crate::interval::{Interval, Jackknifed, NoInterval, Range};
 
-/// Up to so many swaps a randomisation test goes through all of them.
+/// Maximum number of swaps that a randomisation test enumerates.
 pub const ALL_SWAPS: usize = 4096;
 
-/// How often an interval holds what it is of, where nobody says otherwise.
+/// Default confidence level of intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// How sure intervals are, and how tests draw.
+/// Settings of intervals and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Resampling {
-    /// How many draws the bootstrap has, and how many swaps a randomisation test where it cannot go through all.
+    /// Number of bootstrap draws, and of random swaps in a randomisation test that cannot enumerate all.
     pub rounds: usize,
-    /// How often an interval holds what it is of, in (0, 1).
+    /// Confidence level of intervals, in (0, 1).
     pub confidence: f64,
-    /// The seed of the generator (`ChaCha8`). Every call begins with it, so tests of the same units see the same swaps.
+    /// Seed of the generator (`ChaCha8`). Every call restarts it, so tests of the same units see the same swaps.
     pub seed: u64,
 }
 
@@ -35,25 +35,25 @@ impl Default for Resampling {
 pub struct PairedDifference {
     /// Over all units.
     pub difference: f64,
-    /// By the jackknife over units; absent where no method is known to cover.
+    /// By the jackknife over units; absent if no method reaches its coverage.
     pub interval: Option<Interval>,
     /// Why it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_interval: Option<NoInterval>,
-    /// Two-sided, of the difference being 0: Student's t with the jackknife's error. Absent where there is no interval.
+    /// Two-sided p of the difference being 0: Student's t with the jackknife error. Absent without an interval.
     pub p: Option<f64>,
 }
 
 impl PairedDifference {
-    /// Of figures of which no interval is known to cover.
+    /// A difference of figures without an interval.
     pub(crate) fn without_interval(difference: f64, why: NoInterval) -> Self {
         Self { difference, interval: None, no_interval: Some(why), p: None }
     }
 }
 
 impl Resampling {
-    /// The difference between two systems whose figures have that range, taken over all units and without each of them.
-    /// `None` where it is not defined over all.
+    /// The difference between two systems whose figures have this range, over all units and without each of them.
+    /// `None` if undefined over all units.
     pub fn paired_difference(
         &self,
         units: usize,
@@ -68,26 +68,26 @@ impl Resampling {
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })
     }
 
-    /// The bootstrap (Efron 1979; of systems Koehn 2004): as many draws as there are rounds, each of as many units as
-    /// there are, with replacement. What nobody has drawn of nothing is empty.
+    /// The bootstrap (Efron 1979; for systems Koehn 2004): `rounds` draws of as many units as given, with replacement.
+    /// A draw from no units is empty.
     pub fn draws(&self, units: usize) -> impl Iterator<Item = Vec<usize>> {
-        // One generator for all: the same seed draws the same units, whatever is computed of them.
+        // One generator for all draws: the same seed draws the same units, whatever the statistic.
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         (0..self.rounds).map(move |_| {
-            // The upper half of a product is uniform up to one part in 2³² over the units.
+            // The upper half of a product is uniform to within one part in 2³² over the units.
             (0..units).map(|_| ((u64::from(rng.next_u32()) * units as u64) >> 32) as usize).collect()
         })
     }
 
-    /// Randomisation (Fisher 1935; Noreen 1989): the two-sided p-value of a difference under swapping the two systems'
-    /// results in each unit with probability ½. `difference` is told for each unit whether it is swapped. `None` where
-    /// it is not defined unswapped.
+    /// Randomisation test (Fisher 1935; Noreen 1989): the two-sided p-value of a difference if the two systems' results
+    /// are swapped in each unit with probability ½. `difference` receives for each unit whether it is swapped. `None`
+    /// if it is undefined without swaps.
     ///
-    /// Exact over all swaps where these are no more than [`ALL_SWAPS`] or the rounds; else the rounds are drawn and the
-    /// units as they are count as one of them (Riezler and Maxwell 2005).
+    /// Exact over all swaps if there are at most [`ALL_SWAPS`] or `rounds`; otherwise `rounds` swaps are drawn and the
+    /// unswapped units count as one of them (Riezler and Maxwell 2005).
     pub fn randomisation(&self, units: usize, mut difference: impl FnMut(&[bool]) -> Option<f64>) -> Option<f64> {
         let mut swapped = vec![false; units];
-        // Swaps that give the same difference by sums in another order must count as being as far.
+        // The tolerance counts swaps whose difference is equal up to the rounding of sums.
         let observed = difference(&swapped)?.abs() - 1e-12;
         let is_far = |value: &f64| value.abs() >= observed;
         let all = u32::try_from(units)
@@ -108,7 +108,7 @@ impl Resampling {
             }
         } else {
             add(difference(&swapped));
-            // A new generator each time: tests of the same units see the same swaps, whatever was tested before.
+            // A new generator each time, so that tests of the same units see the same swaps.
             let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
             for _ in 0..self.rounds {
                 swapped.fill_with(|| rng.next_u32() >> 31 == 1);
@@ -119,8 +119,7 @@ impl Resampling {
     }
 }
 
-/// The quantile at `share` (0 to 1) of ascending values, linear between neighbours (as numpy's default). `None` of
-/// none.
+/// The quantile at `share` (0 to 1) of ascending values, with linear interpolation (numpy's default). `None` if empty.
 pub fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let place = share.clamp(0.0, 1.0) * last as f64;

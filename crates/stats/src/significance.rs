@@ -1,8 +1,8 @@
-//! p-values: Student's t and the normal distribution, and tests that rest on them.
+//! p-values of Student's t and the normal distribution, and tests based on them.
 //!
-//! They hold to 1e-10 of themselves, down to the smallest numbers and up to a million degrees of freedom, which is why
-//! they are written here: statrs 0.19 and puruspe 0.4 keep 1e-8 of the incomplete beta function there, and statrs 1e-11
-//! of erfc.
+//! They have a relative accuracy of 1e-10, down to the smallest numbers and up to a million degrees of freedom.
+//! Existing crates do not: statrs 0.19 and puruspe 0.4 have 1e-8 for the incomplete beta function, and statrs 1e-11 for
+//! erfc.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -11,18 +11,18 @@ use serde::Serialize;
 use crate::equal::TIE_TOLERANCE;
 use crate::sum::ordered_sum;
 
-/// The two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom,
-/// which is the exact distribution of Pearson's r of normal values and the usual approximation for Spearman's ρ. `None`
-/// below three pairs.
+/// Two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom,
+/// which is exact for Pearson's r of normal values and the usual approximation for Spearman's ρ. `None` below three
+/// pairs.
 pub(crate) fn correlation_p(r: f64, n: usize) -> Option<f64> {
-    // (1 − r)(1 + r) and not 1 − r²: near ±1 the square has lost the digits that the p-value is made of.
+    // (1 − r)(1 + r) instead of 1 − r²: near ±1 the square loses the significant digits of the p-value.
     (n > 2).then(|| incomplete_beta((n - 2) as f64 / 2.0, (1.0 - r) * (1.0 + r), r * r))
 }
 
-/// The two-sided p-value of a Student's t.
+/// Two-sided p-value of Student's t.
 pub(crate) fn two_sided_t(t: f64, degrees: f64) -> f64 {
     let square = t * t;
-    // Infinity over infinity would be no number.
+    // Infinity over infinity would be NaN.
     if square.is_infinite() {
         0.0
     } else {
@@ -30,18 +30,17 @@ pub(crate) fn two_sided_t(t: f64, degrees: f64) -> f64 {
     }
 }
 
-/// The two-sided p-value of a standard normal value.
+/// Two-sided p-value of a standard normal value.
 pub(crate) fn two_sided_normal(z: f64) -> f64 {
     libm::erfc(z.abs() / SQRT_2)
 }
 
-/// The t that a Student's t of so many degrees of freedom exceeds on neither side with probability `confidence`, in (0,
-/// 1).
+/// The two-sided quantile of Student's t: |t| is below it with probability `confidence`, in (0, 1).
 pub(crate) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     two_sided_quantile(confidence, |t| two_sided_t(t, degrees))
 }
 
-/// The same of a standard normal value.
+/// The two-sided quantile of a standard normal value.
 pub(crate) fn normal_quantile(confidence: f64) -> f64 {
     two_sided_quantile(confidence, two_sided_normal)
 }
@@ -58,7 +57,7 @@ fn two_sided_quantile(confidence: f64, p: impl Fn(f64) -> f64) -> f64 {
     high
 }
 
-/// The value below which a beta variable of these two shapes lies with that probability, in (0, 1).
+/// The quantile of a beta distribution, for a probability in (0, 1).
 pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..100 {
@@ -68,11 +67,11 @@ pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     high
 }
 
-/// I(x; a, b), the regularised incomplete beta function: to 1e-11 up to thousands of trials, which the ends of an
-/// interval need no more of.
+/// I(x; a, b), the regularised incomplete beta function: to 1e-11 for up to thousands of trials, which is sufficient
+/// for the ends of intervals.
 pub(crate) fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
-    // The fraction converges fast on this side of the mean alone; on the other the other tail is taken.
+    // The fraction converges fast only on this side of the mean; on the other side, use the other tail.
     if x < (a + 1.0) / (a + b + 2.0) {
         front / a * fraction(a, b, x)
     } else {
@@ -80,8 +79,8 @@ pub(crate) fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     }
 }
 
-/// The two-sided p-value of as many wins and losses under even chances (the sign test; ties are left out before).
-/// `None` of neither.
+/// Sign test: two-sided p-value of these wins and losses under even chances; ties are omitted beforehand. `None`
+/// without either.
 #[must_use]
 pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
     let (fewer, more) = (wins.min(losses) as f64, wins.max(losses) as f64);
@@ -89,7 +88,7 @@ pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
     (wins + losses > 0).then(|| if fewer == more { 1.0 } else { (2.0 * beta_share(more, fewer + 1.0, 0.5)).min(1.0) })
 }
 
-/// The z that a standard normal value exceeds on neither side with probability `confidence`, in (0, 1).
+/// The z with P(|Z| < z) = `confidence`, in (0, 1).
 pub(crate) fn normal_bound(confidence: f64) -> f64 {
     // Beyond 40 the p-value is 0 in f64.
     let (mut low, mut high) = (0.0, 40.0);
@@ -100,66 +99,64 @@ pub(crate) fn normal_bound(confidence: f64) -> f64 {
     high
 }
 
-/// The two-sided p-value of values' mean being 0 (Student's one-sample t-test). `None` below two values, or where all
-/// are equal.
+/// Two-sided p-value of the mean being 0 (Student's one-sample t-test). `None` below two values, or if all are equal.
 pub fn mean_p(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     let mean = ordered_sum(values.iter().copied()) / n;
     let spread = ordered_sum(values.iter().map(|v| (v - mean) * (v - mean)));
-    // Equal values can have a spread by rounding, over which any mean would be significant.
+    // Rounding may give equal values a tiny spread, with which any mean would be significant.
     if crate::equal::is_constant(values) || spread == 0.0 {
         return None;
     }
     Some(two_sided_t(mean / (spread / (n - 1.0) / n).sqrt(), n - 1.0))
 }
 
-/// Williams' test of two dependent correlations.
+/// Result of Williams' test of two dependent correlations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Williams {
-    /// Positive where the first correlation is the larger one.
+    /// Positive if the first correlation is larger.
     pub t: f64,
     /// Degrees of freedom: n − 3.
     pub degrees: usize,
-    /// Two-sided; half of it where one of the two was expected to be larger before looking.
+    /// Two-sided; halve it for a one-sided hypothesis made in advance.
     pub p: f64,
 }
 
-/// Whether two metrics' correlations with the same gold scores differ, given how the metrics correlate with each other,
-/// over `n` common items (Williams 1959, in the form of Steiger 1980, eq. 7; Graham and Baldwin 2014). Made for
-/// Pearson's r; with ranks it is an approximation.
+/// Tests whether two metrics' correlations with the same gold scores differ, given the correlation between the metrics,
+/// over `n` common items (Williams 1959, in the form of Steiger 1980, eq. 7; Graham and Baldwin 2014). Defined for
+/// Pearson's r; an approximation for ranks.
 ///
-/// `None` below four items, for coefficients that are none, and where the metrics leave nothing to tell apart (the same
-/// up to a line).
+/// `None` below four items, for values that are not coefficients, and if the metrics are linearly related.
 pub fn williams(first: f64, second: f64, between: f64, n: usize) -> Option<Williams> {
     if n < 4 || [first, second, between].iter().any(|r| !(-1.0..=1.0).contains(r)) {
         return None;
     }
-    // 1 but for rounding.
+    // 1 up to rounding.
     if 1.0 - between <= TIE_TOLERANCE {
         return None;
     }
     let count = n as f64;
     let determinant = 1.0 - first * first - second * second - between * between + 2.0 * first * second * between;
     let mean = f64::midpoint(first, second);
-    // Below 0 by rounding alone.
+    // May be below 0 by rounding.
     let spread = 2.0 * determinant.max(0.0) * (count - 1.0) / (count - 3.0) + mean * mean * (1.0 - between).powi(3);
     let t = (first - second) * ((count - 1.0) * (1.0 + between) / spread).sqrt();
     t.is_finite().then(|| Williams { t, degrees: n - 3, p: two_sided_t(t, count - 3.0) })
 }
 
-/// I(x; a, ½), the regularised incomplete beta function, given x and y = 1 − x.
+/// I(x; a, ½), the regularised incomplete beta function, for x and y = 1 − x.
 fn incomplete_beta(a: f64, x: f64, y: f64) -> f64 {
     if x <= 0.0 || y <= 0.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
     // x^a √y / B(a, ½)
-    // With the smaller of x and y: the logarithm of 1 − y keeps the digits of a small y.
+    // Uses the smaller of x and y: the logarithm of 1 − y keeps the digits of a small y.
     let power = a * if y < 0.5 { (-y).ln_1p() } else { x.ln() };
     let front = power.exp() * (y / PI).sqrt() * half_step(a);
     if x < (a + 1.0) / (a + 2.5) { front / a * fraction(a, 0.5, x) } else { 1.0 - 2.0 * front * fraction(0.5, a, y) }
 }
 
-/// Γ(a + ½) / Γ(a): the asymptotic series, which is exact to rounding from 40 on, and the recurrence below.
+/// Γ(a + ½) / Γ(a): the asymptotic series, exact to rounding from 40, and the recurrence below.
 fn half_step(a: f64) -> f64 {
     let (mut a, mut factor) = (a, 1.0);
     while a < 40.0 {

@@ -1,14 +1,14 @@
-//! Sums that are the same in whichever order their values come.
+//! Sums that do not depend on the order of their values.
 
-/// The sum of values, added by magnitude from the least on: the order of data does not decide its last digit. Lists of
-/// opposite values have opposite sums.
+/// Sums values in order of magnitude, the smallest first, so that the order of data does not affect the last digit.
+/// Lists of opposite values have opposite sums.
 pub fn ordered_sum(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b)));
     values.iter().sum()
 }
 
-/// The mean of values by [`ordered_sum`]; `None` of none.
+/// The mean of values by [`ordered_sum`]; `None` if empty.
 pub fn ordered_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut count = 0_usize;
     let sum = ordered_sum(values.into_iter().inspect(|_| count += 1));

@@ -1,33 +1,33 @@
-//! Pairwise accuracy where ties count (Deutsch, Foster and Freitag 2023, "Ties Matter").
+//! Pairwise accuracy with ties (Deutsch, Foster and Freitag 2023, "Ties Matter").
 //!
-//! People give equal scores often, metrics with many decimals hardly ever. So a metric's scores are taken for a tie
-//! where they differ by no more than ε, and ε is the one under which the accuracy is highest.
+//! Human scores are often tied, metrics with many decimals hardly ever. A metric's scores therefore count as tied if
+//! they differ by at most ε, with the ε that maximises the accuracy.
 
 use serde::Serialize;
 
 use crate::equal::equalised;
 use crate::sum::ordered_sum;
 
-/// More pairs than this are not calibrated: they are held in memory.
+/// Maximum number of pairs for calibration, which holds them in memory.
 pub const PAIR_LIMIT: usize = 5_000_000;
 
-/// Pairs by what is tied; of the others, whether they are in gold's order.
+/// Pair counts by ties and by agreement with gold's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TiedPairs {
     /// In gold's order.
     pub concordant: usize,
     /// In the opposite order.
     pub discordant: usize,
-    /// Tied in gold alone.
+    /// Tied only in gold.
     pub tied_gold: usize,
-    /// Tied in the predictions alone.
+    /// Tied only in the predictions.
     pub tied_predicted: usize,
     /// Tied in both.
     pub tied_both: usize,
 }
 
 impl TiedPairs {
-    /// All pairs of one list, predictions that differ by no more than `epsilon` taken for a tie.
+    /// Counts a pair; predictions that differ by at most `epsilon` are tied.
     fn add(&mut self, pair: &ScorePair, epsilon: f64) {
         *match (pair.gold_tied, pair.difference <= epsilon, pair.concordant) {
             (true, true, _) => &mut self.tied_both,
@@ -42,17 +42,17 @@ impl TiedPairs {
 /// The accuracy with ties, (concordant + tied in both) / all pairs, at the best ε.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TieCalibration {
-    /// The mean over contexts at `epsilon`.
+    /// Mean over contexts at `epsilon`.
     pub accuracy: f64,
-    /// Predictions that differ by no more are a tie; 0 where more ties do not help. The smallest of equally good ones.
+    /// Predictions that differ by at most this are tied; 0 if ties do not help. The smallest of equally good values.
     pub epsilon: f64,
-    /// The mean over contexts with the predictions as they are (ε = 0).
+    /// Mean over contexts with unchanged predictions (ε = 0).
     pub uncalibrated: f64,
     /// Contexts with a pair.
     pub contexts: usize,
-    /// The pairs of all contexts at ε = 0.
+    /// Pair counts of all contexts at ε = 0.
     pub as_is: TiedPairs,
-    /// The pairs of all contexts at `epsilon`.
+    /// Pair counts of all contexts at `epsilon`.
     pub calibrated: TiedPairs,
 }
 
@@ -64,13 +64,13 @@ struct ScorePair {
     concordant: bool,
 }
 
-/// Calibrates ties over the pairs within each context; the accuracy is averaged over contexts. With one context it is
-/// over all pairs.
+/// Calibrates ties over the pairs within each context and averages the accuracy over contexts. A single context covers
+/// all its pairs.
 ///
-/// `None` without a pair, where a value is not finite, and above [`PAIR_LIMIT`] pairs.
+/// `None` without a pair, if a value is not finite, and above [`PAIR_LIMIT`] pairs.
 ///
 /// # Panics
-/// Where a context's lists differ in length.
+/// The lists of a context differ in length.
 pub fn tie_calibration<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Option<TieCalibration> {
     let mut pairs = pairs(contexts)?;
     let mut sizes: Vec<usize> = Vec::new();
@@ -104,7 +104,7 @@ pub fn tie_calibration<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f
     })
 }
 
-/// The accuracy with ties of one list at a given ε; `None` without a pair.
+/// The accuracy with ties of one list at a fixed ε; `None` without a pair.
 pub(crate) fn pair_accuracy(predicted: &[f64], gold: &[f64], epsilon: f64) -> Option<f64> {
     let pairs = pairs([(predicted, gold)])?;
     let correct = pairs.iter().filter(|pair| pair.is_correct(epsilon)).count();
@@ -119,7 +119,7 @@ fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Opti
         if pairs.len() + more > PAIR_LIMIT || predicted.iter().chain(gold).any(|v| !v.is_finite()) {
             return None;
         }
-        // What rounding alone tells apart is a tie at ε = 0 too: no ε is to be found that only mends rounding.
+        // Values equal up to rounding are ties at ε = 0 too, so that ε does not merely correct rounding.
         let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {
@@ -143,10 +143,9 @@ impl ScorePair {
     }
 }
 
-/// Ties one pair after the other, the nearest predictions first, and keeps the first best sum of the contexts'
-/// accuracies.
+/// Adds ties pair by pair, the closest predictions first, and keeps the first best sum of the contexts' accuracies.
 fn best_epsilon(pairs: &[ScorePair], sizes: &[usize]) -> f64 {
-    // Sums of quotients carry rounding: what is better by less than this is equally good.
+    // Sums of quotients carry rounding: smaller improvements do not count.
     const NOISE: f64 = 1e-9;
     let (mut sum, mut best, mut epsilon) = (0.0, 0.0, 0.0);
     for equal in pairs.chunk_by(|a, b| a.difference == b.difference) {

@@ -1,4 +1,4 @@
-//! A model's answers in a database, keyed by the content of what was asked.
+//! A database of model answers, keyed by the content of the query.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use crate::StoreError;
 use crate::access::{Access, create_folders, create_new};
 use crate::database::{self, PATIENCE, format, has_tables, objects, patiently};
 
-/// The file's name in a run folder and in a folder of answers that runs share.
+/// File name in a run folder and in a shared cache folder.
 pub const ANSWERS: &str = "answers.sqlite";
 
-/// The version of the tables and of what goes into a key.
-// Raised with every change of the tables or the keys: a database of another version is refused, not read wrong.
+/// The version of the tables and of the key content.
+// Increment with every change of the tables or keys: a database of another version is rejected instead of misread.
 const FORMAT: i64 = 2;
 
-/// An answer that comes so long after the last flush is flushed to the disk, with all before it.
+/// Maximum time between flushes: the first answer after this interval is flushed to disk with all earlier ones.
 const FLUSH_AFTER: Duration = Duration::from_secs(2);
 
-/// Pages of 4 KiB in the write-ahead log: quick models filled a disk with it between two flushes.
+/// Maximum size of the write-ahead log, in pages of 4 KiB: fast models could otherwise fill a disk between two flushes.
 const MOST_PAGES_IN_LOG: i64 = 2_000;
 
 const SCHEMA: &str = "
@@ -62,44 +62,43 @@ CREATE TABLE IF NOT EXISTS requests (
 );
 ";
 
-/// A row's seal is the SHA-256 of all that it says, so that a bit that a disk or a cable turned is found where the row
-/// is read.
+/// The seal of a row is the SHA-256 of its content, which detects bit errors of disks and cables on reading.
 pub(crate) const ANSWER_SEAL: &str = "seal('answer', a.key, a.model, a.kind, a.question, a.outcome, a.answer)";
-/// The same of which request has which question.
+/// The seal of a row that links a request to its query.
 pub(crate) const REQUEST_SEAL: &str = "seal('request', r.position, r.request, r.key)";
-/// The same of a model.
+/// The seal of a model row.
 const MODEL_SEAL: &str =
     "seal('model', m.id, m.fingerprint, m.precision, m.device, m.version, m.settings, m.description)";
 
-/// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the
-/// device, its settings, and everything that was asked.
+/// Key of an answer: SHA-256 over the version of probity, the model's fingerprint, its precision, the device, its
+/// settings, and the whole query.
 #[derive(Debug, Clone, Copy)]
 struct AnswerKey([u8; 32]);
 
-/// How questions about labels and about a continuation are told apart.
+/// Tells label queries from continuation queries.
 pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
 pub(crate) const READING: &str = "reading";
 pub(crate) const TOKENS: &str = "tokens";
 pub(crate) const CLASSES: &str = "classes";
 
-/// Something that is asked of a model and whose answer is kept.
+/// A query whose answer is stored.
 pub trait KeptQuestion {
-    /// What comes back.
+    /// Type of the answer.
     type Answer: Serialize + DeserializeOwned;
-    /// The table's word for it.
+    /// Name of the query type in the table.
     const KIND: &'static str;
 
-    /// Names the question to people.
+    /// Id of the query, for messages.
     fn id(&self) -> &str;
 
-    /// Everything that the answer depends on besides the model, as JSON: a list that begins with the prompt.
+    /// Everything that the answer depends on besides the model, as a JSON list that begins with the prompt.
     fn content(&self) -> Result<String, serde_json::Error>;
 
-    /// How an answer ended.
+    /// The outcome of an answer.
     fn outcome(answer: &Self::Answer) -> &Outcome;
 
-    /// Whether an answer can be one: probabilities are such, and follow from their logarithms.
+    /// Whether an answer is plausible: probabilities are valid and agree with their logarithms.
     fn is_sound(answer: &Self::Answer) -> bool;
 }
 
@@ -145,7 +144,7 @@ impl KeptQuestion for GenerateRequest {
 
     fn content(&self) -> Result<String, serde_json::Error> {
         let asked = (&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict);
-        // Only where it is asked for: what was kept before there was such a question is found as it was.
+        // Only if present: earlier entries without this field keep their keys.
         match self.alternatives {
             None => serde_json::to_string(&asked),
             Some(count) => {
@@ -164,9 +163,9 @@ impl KeptQuestion for GenerateRequest {
     }
 }
 
-/// Answers of models, in an `SQLite` database, and which request of a run each belongs to. An answer is there once it
-/// was put, whatever becomes of the process. A machine that loses power may lose those that came after the last flush,
-/// which goes with the first answer after two seconds. Several processes may share one.
+/// Model answers in an `SQLite` database, and the requests of a run that they belong to. A stored answer survives a
+/// crash of the process. A power failure may lose the answers since the last flush, which happens with the first answer
+/// after two seconds. Several processes may share a database.
 #[derive(Debug)]
 pub struct Answers {
     pub(crate) path: PathBuf,
@@ -174,16 +173,16 @@ pub struct Answers {
     flushed: Mutex<Instant>,
 }
 
-/// A model in a database of answers.
+/// A model in an answer database.
 #[derive(Debug, Clone)]
 pub struct ModelEntry {
     id: i64,
-    /// What every key of the model begins with.
+    /// Hash state of the common prefix of the model's keys.
     hasher: Sha256,
 }
 
 impl ModelEntry {
-    /// The key of a question, by its content, to this model.
+    /// The key of a query to this model, from its content.
     fn key<Q: KeptQuestion>(&self, content: &str) -> AnswerKey {
         let mut hasher = self.hasher.clone();
         hasher.update(Q::KIND);
@@ -191,53 +190,53 @@ impl ModelEntry {
         AnswerKey(hasher.finalize().into())
     }
 
-    /// A question to this model, ready to be looked up.
+    /// Prepares a query to this model for lookup.
     pub fn entry<Q: KeptQuestion>(&self, question: &Q) -> Result<QuestionEntry, serde_json::Error> {
         let content = question.content()?;
         Ok(QuestionEntry { key: self.key::<Q>(&content), content })
     }
 }
 
-/// A question as it stands in the database.
+/// A query in its database form.
 #[derive(Debug, Clone)]
 pub struct QuestionEntry {
     key: AnswerKey,
     content: String,
 }
 
-/// What there is of a question.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FoundAnswer<A> {
-    /// Its answer.
+    /// The stored answer.
     Answer(A),
-    /// Nothing.
+    /// No answer.
     Nothing,
-    /// A row that is not as it was written: it counts as nothing, and is replaced by the next answer.
+    /// A corrupt row: treated as missing, and replaced by the next answer.
     Damaged,
 }
 
-/// What a database holds of a run's requests, as its manifest has it.
+/// Summary of a run's requests in a database, as recorded in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswersExtent {
-    /// How many.
+    /// Number of requests.
     pub requests: usize,
-    /// SHA-256, in hex, over the seals of each request and of its answer, in their order.
+    /// SHA-256, in hex, over the seals of each request and its answer, in order.
     pub sha256: String,
 }
 
-/// A request and its place in the run.
+/// A request and its position in the run.
 #[derive(Debug, Clone, Copy)]
 pub struct NamedRequest<'a> {
     /// From 0, over all lists of the run.
     pub position: usize,
-    /// The request's id.
+    /// Id of the request.
     pub request: &'a str,
 }
 
 impl Answers {
-    /// Opens the database at `path`, or makes one.
+    /// Opens or creates the database at `path`.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        // What stands in its place may be anybody's.
+        // An existing file may belong to another program.
         match path.symlink_metadata() {
             Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
             _ => {}
@@ -245,16 +244,15 @@ impl Answers {
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             prepare(&connection)?;
-            // A stranger's database stays as it is.
+            // A database of another program stays unchanged.
             if format(&connection)? == 0 && !objects(&connection, "main")?.is_empty() {
                 return Ok(connection);
             }
-            // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer
-            // costs microseconds.
+            // A write-ahead log keeps the database consistent if the process or machine stops, and an answer costs
+            // microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
-            // The log is flushed by time: see `flush_in_time`.
-            // The log is flushed by time (`flush_in_time`), and where it would become large.
+            // The log is flushed by time (see `flush_in_time`) and when it becomes large.
             connection.pragma_update(None, "wal_autocheckpoint", MOST_PAGES_IN_LOG)?;
             if format(&connection)? == 0 {
                 connection
@@ -265,8 +263,7 @@ impl Answers {
         Self::checked(path, patiently(open))
     }
 
-    /// Opens the database of a folder of answers that runs share; both are made, for their owner alone, where they are
-    /// not there.
+    /// Opens the database of a shared cache folder. Creates both with private permissions if missing.
     pub fn open_shared(folder: &Path) -> Result<Self, StoreError> {
         create_folders(folder).map_err(StoreError::io("created", folder))?;
         let path = folder.join(ANSWERS);
@@ -276,7 +273,7 @@ impl Answers {
         }
     }
 
-    /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
+    /// Opens an existing database read-only, including on read-only media.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             return Err(StoreError::NoFile { path: path.to_owned() });
@@ -289,8 +286,8 @@ impl Answers {
             Ok(connection)
         };
         let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path, "immutable=1")) {
-            // Beside a database with a write-ahead log files are made even for reading; where nothing can be made,
-            // nothing changes either.
+            // `SQLite` creates files beside a database with a write-ahead log even for reading. If it cannot create
+            // any, no other process can write either.
             (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => {
                 Connection::open_with_flags(uri, flags).and_then(|connection| prepare(&connection).map(|()| connection))
             }
@@ -317,12 +314,12 @@ impl Answers {
         }
     }
 
-    /// The file.
+    /// Path of the database.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Finds or adds the model that is asked; `settings` are those that an answer depends on besides.
+    /// Finds or adds a model; `settings` are the settings that answers depend on.
     pub fn model(&self, description: &ModelDescription, settings: &str) -> Result<ModelEntry, StoreError> {
         let connection = self.connection.lock();
         let version = env!("CARGO_PKG_VERSION");
@@ -338,8 +335,8 @@ impl Answers {
             let parts = params![fingerprint, precision, device, version, settings];
             let id = || connection.query_row(find, parts, |row| row.get::<_, i64>(0));
             if id().optional()?.is_none() {
-                // Where one model's row was damaged it was this one's: keys of answers depend on what the model is, and
-                // not on its row.
+                // A single damaged row must be this model's. Reusing it is safe, because answer keys depend on the
+                // model, not on its row.
                 let heal = format!(
                     "UPDATE models SET fingerprint = ?1, precision = ?2, device = ?3, version = ?4, settings = ?5
                      WHERE (SELECT count(*) FROM models AS m WHERE seal <> {MODEL_SEAL}) = 1 AND id = (SELECT id FROM \
@@ -347,7 +344,7 @@ impl Answers {
                 );
                 connection.execute(&heal, parts)?;
             }
-            // The last words heal a description that was damaged.
+            // The last words of the query repair a damaged description.
             let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
                 ON CONFLICT DO UPDATE SET description = excluded.description";
@@ -359,21 +356,20 @@ impl Answers {
         let id = add().map_err(StoreError::database("written", &self.path))?;
         let mut hasher = Sha256::new();
         for part in parts {
-            // Lengths keep two parts from being read as two others.
+            // Lengths make the concatenation unambiguous.
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
         Ok(ModelEntry { id, hasher })
     }
 
-    /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's
-    /// memory too, and costs nothing to find out.
+    /// Looks up the answer to a query. The outcome that a prompt is too long is not stored: it depends on the memory of
+    /// the machine and costs nothing to recompute.
     pub fn get<Q: KeptQuestion>(&self, entry: &QuestionEntry) -> Result<FoundAnswer<Q::Answer>, StoreError> {
         let connection = self.connection.lock();
         let get = || -> rusqlite::Result<Option<Option<String>>> {
             let find = format!(
-                // The question is compared as a text too: what is found is then the answer to it, whatever the key
-                // says.
+                // Compares the text of the query as well, so that the answer matches even if keys collide.
                 "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE \
                  key = ?1 AND outcome <> 'too_long'"
             );
@@ -384,11 +380,11 @@ impl Answers {
             return Ok(FoundAnswer::Nothing);
         };
         let answer: Option<Q::Answer> = sealed.and_then(|text| serde_json::from_str(&text).ok());
-        // A seal that fits says that the row is as it was written; what was written has to make sense too.
+        // A valid seal shows that the row is as it was written; its content must be plausible too.
         Ok(answer.filter(Q::is_sound).map_or(FoundAnswer::Damaged, FoundAnswer::Answer))
     }
 
-    /// Keeps the answer to a question of that model, and the request that asked it where it is the run's own.
+    /// Stores the answer to a query of this model, and the request it belongs to in a run's own database.
     pub fn put<Q: KeptQuestion>(
         &self,
         model: &ModelEntry,
@@ -400,7 +396,7 @@ impl Answers {
         let text =
             serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
-            // Both rows or neither: a request whose answer is not found counts as having lost it.
+            // Both rows or neither: a request without an answer counts as damaged.
             let together = connection.unchecked_transaction()?;
             let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer, seal)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, seal('answer', ?1, ?2, ?3, ?4, ?5, ?6))";
@@ -422,7 +418,7 @@ impl Answers {
         put().map_err(StoreError::database("written", &self.path))
     }
 
-    /// Notes that a request of the run has that question.
+    /// Links a request of the run to a query.
     pub fn name(&self, named: NamedRequest<'_>, entry: &QuestionEntry) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let name = || -> rusqlite::Result<()> {
@@ -430,7 +426,7 @@ impl Answers {
                 "SELECT 1 FROM requests r WHERE position = ?1 AND request = ?2 AND key = ?3 AND seal = {REQUEST_SEAL}"
             );
             let mut find = connection.prepare_cached(&find)?;
-            // A look is cheaper than a transaction.
+            // A lookup is cheaper than a transaction.
             if find.exists(params![named.position as i64, named.request, &entry.key.0[..]])? {
                 Ok(())
             } else {
@@ -449,7 +445,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Forgets the requests from that place on: those of a longer run that was here before. Their answers stay.
+    /// Removes the requests from this position on, left by a longer earlier run. Their answers stay.
     pub fn forget_requests_from(&self, position: usize) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let forget = connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
@@ -457,9 +453,9 @@ impl Answers {
         Ok(())
     }
 
-    /// Takes over all answers of another database, and the models that gave them; which request they belong to is left.
+    /// Copies all answers of another database and their models, without the requests.
     pub fn absorb(&self, other: &Path) -> Result<(), StoreError> {
-        // It has our tables and is of our version, or nothing of it is read.
+        // First check that the other database has our tables and version.
         drop(Self::open_read_only(other)?);
         let connection = self.connection.lock();
         let absorb = || -> rusqlite::Result<()> {
@@ -476,7 +472,7 @@ impl Answers {
                     [],
                 )?;
                 connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE seal = x''"), [])?;
-                // A model may have another number here, and a row's seal covers it.
+                // A model may have another number here, and the seal of a row covers it.
                 let copy = format!(
                     "INSERT OR IGNORE INTO answers (key, model, kind, question, outcome, answer, seal)
                      SELECT a.key, m.id, a.kind, a.question, a.outcome, a.answer,
@@ -494,7 +490,7 @@ impl Answers {
         absorb().map_err(StoreError::database("copied", other))
     }
 
-    /// Forgets the answers that no request of the run has, and the models that gave none of the others.
+    /// Removes answers without a request in the run, and models without answers.
     pub fn forget_unasked(&self) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let forget = connection.execute_batch(
@@ -504,14 +500,14 @@ impl Answers {
         forget.map_err(StoreError::database("written", &self.path))
     }
 
-    /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none
-    /// beside it. Where another process has it open, it stays as it is.
+    /// Merges the write-ahead log into the database file, so that readers need no other files until the next write. Has
+    /// no effect while another process has the database open.
     pub fn settle(&self) {
         let connection = self.connection.lock();
         let settled = connection
             .busy_timeout(Duration::ZERO)
             .and_then(|()| connection.pragma_update(None, "journal_mode", "delete"));
-        // It is whole either way.
+        // The database is consistent either way.
         let _ = settled.and_then(|()| connection.busy_timeout(PATIENCE));
     }
 
@@ -522,12 +518,12 @@ impl Answers {
             return Ok(());
         }
         *flushed = Instant::now();
-        // What others are reading or writing meanwhile is left for the next time.
+        // Pages in use by other processes are left for the next flush.
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
     }
 
-    /// Goes through all rows, and hands on what each damaged one is: the request that it answers, where it is the run's
-    /// own, else its key. Says how many rows there were. An error where the database itself cannot be read.
+    /// Checks all rows and passes each damaged one to `damaged`: its request in a run's own database, otherwise its
+    /// key. Returns the number of rows, or an error if the database is unreadable.
     pub fn check(&self, mut damaged: impl FnMut(String)) -> Result<usize, StoreError> {
         let connection = self.connection.lock();
         let tables = [
@@ -560,7 +556,7 @@ impl Answers {
         Ok(rows)
     }
 
-    /// An error where the database's pages do not hang together, so that what it holds cannot be read to its end.
+    /// Checks the page structure of the database, without which its content cannot be fully read.
     pub(crate) fn check_pages(&self) -> Result<(), StoreError> {
         let wrong = self.wrong_pages("quick_check")?;
         wrong.map_or(Ok(()), |why| Err(StoreError::BrokenPages { path: self.path.clone(), why }))
@@ -572,7 +568,7 @@ impl Answers {
         Ok(Some(told.map_err(StoreError::database("read", &self.path))?).filter(|told| told != "ok"))
     }
 
-    /// What there is of the run's own requests.
+    /// Summary of the run's own requests.
     pub fn extent(&self) -> Result<AnswersExtent, StoreError> {
         let connection = self.connection.lock();
         let extent = || -> rusqlite::Result<AnswersExtent> {
@@ -584,7 +580,7 @@ impl Answers {
                 requests += 1;
                 for column in 0..2 {
                     let seal: Option<Vec<u8>> = row.get(column)?;
-                    // An answer that is gone has an empty seal here, so that the sum is another.
+                    // A missing answer has an empty seal here, so that the hash differs.
                     let seal = seal.unwrap_or_default();
                     hasher.update((seal.len() as u64).to_le_bytes());
                     hasher.update(seal);
@@ -595,12 +591,12 @@ impl Answers {
         extent().map_err(StoreError::database("read", &self.path))
     }
 
-    /// How many requests of the run there are.
+    /// Number of requests of the run.
     pub fn count_requests(&self) -> Result<usize, StoreError> {
         self.count_of("requests")
     }
 
-    /// How many answers there are.
+    /// Number of answers.
     pub fn count(&self) -> Result<usize, StoreError> {
         self.count_of("answers")
     }
@@ -612,13 +608,13 @@ impl Answers {
     }
 }
 
-/// Prepares a connection to a file that may be anyone's, and teaches it to seal.
+/// Prepares a connection to an untrusted file and adds the function `seal`.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     database::prepare(connection)?;
     learn_to_seal(connection)
 }
 
-/// Teaches the connection `seal(…)`: SHA-256 over its arguments, each with its kind and length.
+/// Adds `seal(…)` to a connection: SHA-256 over its arguments, each with its type and length.
 fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("seal", -1, flags, |context| {
@@ -631,7 +627,7 @@ fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
                 ValueRef::Text(text) => (3, text.to_vec()),
                 ValueRef::Blob(bytes) => (4, bytes.to_vec()),
             };
-            // With kind and length, or two rows that part the same bytes otherwise would have one seal.
+            // Type and length make the hash unambiguous for rows that split the same bytes differently.
             hasher.update([kind]);
             hasher.update((bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
@@ -645,13 +641,13 @@ pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlit
     has_tables(connection, database, SCHEMA)
 }
 
-/// The path as an URI with that option; `None` where it has no such form.
+/// The path as a URI with this option; `None` if it has no such form.
 pub(crate) fn uri(path: &Path, option: &str) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let escaped: String = path
         .to_str()?
         .chars()
-        // These three end a path in a URI, or begin an escape.
+        // These characters end the path of a URI or begin an escape.
         .map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() })
         .collect();
     Some(format!("file:{escaped}?{option}"))

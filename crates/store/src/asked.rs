@@ -1,4 +1,4 @@
-//! The requests of runs, read back with what was asked and what came of it.
+//! Reads the requests of runs with their queries and answers.
 
 use std::path::Path;
 
@@ -11,25 +11,25 @@ use crate::{Answers, StoreError};
 /// A request of a run with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskedRequest {
-    /// The request's place in the run, from 0.
+    /// Position of the request in the run, from 0.
     pub position: usize,
-    /// Its id: the sample's, a slash, and what tells it from the sample's others.
+    /// Id of the request: the sample id, a slash, and a suffix that is unique in the sample.
     pub request: String,
-    /// What the model was shown.
+    /// The prompt of the model.
     pub prompt: Prompt,
-    /// What was asked about the next tokens; absent where a text was generated.
+    /// The queried labels or continuation; absent for generated text.
     pub ask: Option<Ask>,
-    /// What came back.
+    /// The answer of the model.
     pub answer: AnyAnswer,
 }
 
-/// The sample that a request is about: what `find` knows by the longest id that the request's begins with.
+/// The sample of a request: the result of `find` for the longest matching prefix of the request id.
 pub fn sample_of<T>(request: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
-    // From the right: ids of samples may have slashes of their own.
+    // From the right: sample ids may contain slashes.
     request.rmatch_indices('/').find_map(|(at, _)| find(&request[..at]))
 }
 
-/// An answer to a question of either kind.
+/// An answer to a scoring or generation request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyAnswer {
     /// Log-probabilities of labels or of a continuation.
@@ -41,29 +41,29 @@ pub enum AnyAnswer {
 /// A request whose answers differ in two runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// Its id.
+    /// Id of the request.
     pub request: String,
-    /// The answer in the database that was asked.
+    /// Answer in this database.
     pub here: AnyAnswer,
-    /// The answer in the other.
+    /// Answer in the other database.
     pub there: AnyAnswer,
 }
 
-/// How the requests of two runs overlap, by their ids.
+/// Overlap of the requests of two runs, by id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOverlap {
-    /// Requests in both.
+    /// Requests in both databases.
     pub both: usize,
-    /// Of these, those whose answers differ in a bit.
+    /// Shared requests whose answers are not bit-identical.
     pub differ: usize,
-    /// Requests in the database that was asked alone.
+    /// Requests only in this database.
     pub only_here: usize,
-    /// Requests in the other alone.
+    /// Requests only in the other database.
     pub only_there: usize,
 }
 
 impl AnyAnswer {
-    /// By the kind of the question: the JSON of a text can be taken for that of a score.
+    /// Parses by request type: the JSON of a text also parses as that of a score.
     fn read(kind: &str, json: &str) -> Result<Self, serde_json::Error> {
         if kind == GenerateRequest::KIND {
             Ok(Self::Generate(serde_json::from_str(json)?))
@@ -72,7 +72,7 @@ impl AnyAnswer {
         }
     }
 
-    /// How it ended.
+    /// The outcome of the answer.
     pub fn outcome(&self) -> &Outcome {
         match self {
             Self::Score(result) => &result.outcome,
@@ -82,13 +82,13 @@ impl AnyAnswer {
 }
 
 impl Answers {
-    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the
+    /// Returns up to `limit` requests with their answers, in the order of the run, from position `from`. Empty at the
     /// end.
     pub fn page(&self, from: usize, limit: usize) -> Result<Vec<AskedRequest>, StoreError> {
         self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
     }
 
-    /// The place and the id of every request, in the run's order; nothing of what was asked is read.
+    /// Calls `each` with the position and id of every request, in the order of the run, without reading the queries.
     pub fn requests(&self, mut each: impl FnMut(usize, &str)) -> Result<(), StoreError> {
         self.each_row(
             &format!("SELECT r.seal = {REQUEST_SEAL}, r.position, r.request FROM requests r ORDER BY r.position"),
@@ -99,7 +99,7 @@ impl Answers {
         )
     }
 
-    /// The id of every request, whether it was for a text, and how its answer ended, in the run's order.
+    /// Calls `each` with the id of every request, whether it generated text, and its outcome, in the order of the run.
     pub fn outcomes(&self, mut each: impl FnMut(&str, bool, &str)) -> Result<(), StoreError> {
         let joined = "FROM requests r LEFT JOIN answers a USING (key) ORDER BY r.position";
         self.each_row(&format!("SELECT {}, r.request, a.kind, a.outcome {joined}", both_sealed()), |row| {
@@ -109,7 +109,7 @@ impl Answers {
         })
     }
 
-    /// Rows whose first column says whether they are as they were written.
+    /// Reads rows whose first column is whether the seal is valid.
     fn each_row(&self, select: &str, mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let mut all = || -> rusqlite::Result<bool> {
@@ -131,17 +131,18 @@ impl Answers {
         StoreError::Damaged { path: self.path.clone() }
     }
 
-    /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
+    /// The request with this id, or the requests whose ids begin with it and a slash (all of a sample), in the order of
+    /// the run.
     pub fn named(&self, id: &str) -> Result<Vec<AskedRequest>, StoreError> {
-        // `0` follows `/`: between the two lies all that begins with the id and a slash.
+        // `0` is the character after `/`, so this range contains every id that begins with the id and a slash.
         self.select(
             "r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position",
             params![id],
         )
     }
 
-    /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets
-    /// those that differ.
+    /// Compares the answers of requests in both databases, in the order of this one; calls `each` for those that
+    /// differ.
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<RunOverlap, StoreError> {
         let connection = self.connection.lock();
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
@@ -177,7 +178,7 @@ impl Answers {
                 let [there, kind_here, kind_there] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
                 match (AnyAnswer::read(&kind_here, &here), AnyAnswer::read(&kind_there, &there)) {
                     (Ok(here), Ok(there)) => each(Difference { request: row.get(0)?, here, there }),
-                    // Told at the end: to leave in the middle would leave the other database attached.
+                    // Reported at the end: an early return would leave the other database attached.
                     (Err(source), _) | (_, Err(source)) => wrong = Some(source),
                 }
             }
@@ -189,7 +190,7 @@ impl Answers {
             Ok(())
         };
         let compared = compare();
-        // Whatever came of it: the connection goes on being used.
+        // Also after an error: the connection remains in use.
         let _ = connection.execute("DETACH other", []);
         compared.map_err(StoreError::database("read", &self.path))?;
         if let Some(error) = refused {
@@ -215,20 +216,19 @@ impl Answers {
     }
 }
 
-/// Whether a request and its answer are there and as they were written: a request whose answer is not found has lost
-/// it.
+/// Whether a request and its answer exist with valid seals; a request without an answer counts as damaged.
 fn both_sealed() -> String {
     format!("coalesce(r.seal = {REQUEST_SEAL} AND a.seal = {ANSWER_SEAL}, 0)")
 }
 
-/// A row of [`Answers::select`].
+/// Parses a row of [`Answers::select`].
 fn asked(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {
         let answer = AnyAnswer::read(&kind, &answer)?;
         if kind == GenerateRequest::KIND {
-            // Only the prompt is read of it, so that a field that is added behind it does not matter here.
+            // Only the prompt is read, so later fields do not matter here.
             let content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
             let prompt: Prompt = serde_json::from_value(content.into_iter().next().unwrap_or_default())?;
             return Ok(AskedRequest { position: position as usize, request, prompt, ask: None, answer });

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Atomic file writes.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::access::{Access, create_new};
 
-/// Replaces the file by what `write` writes. Killed at any instant, or where `write` fails, it leaves the old content
-/// or the new, never a part. What is no regular file (a device, a pipe) is written to directly.
+/// Replaces the content of a file by the output of `write`, atomically: a crash or failure leaves the old content or
+/// the new. Devices and pipes are written to directly.
 pub fn write_whole<E: From<StoreError>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -18,7 +18,7 @@ pub fn write_whole<E: From<StoreError>>(
     write_whole_as(path, Access::Usual, write)
 }
 
-/// [`write_whole`] with the permissions of that access.
+/// [`write_whole`] with explicit permissions.
 pub(crate) fn write_whole_as<E: From<StoreError>>(
     path: &Path,
     access: Access,
@@ -31,20 +31,20 @@ pub(crate) fn write_whole_as<E: From<StoreError>>(
         writer.flush().map_err(cannot())?;
         Ok(())
     };
-    // A device or a pipe is not replaced: renaming would put a file in its place.
+    // Renaming would replace a device or a pipe by a file.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return fill(&fs::OpenOptions::new().write(true).open(path).map_err(cannot())?);
     }
     let beside = temporary(path);
-    // What a kill left behind goes, and so does a link that somebody else has put there: it is removed, not followed.
+    // Remove the remains of a crash. A link in this place is removed, not followed.
     let remove =
         fs::remove_file(&beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
     let file = remove.and_then(|()| create_new(&beside, access)).map_err(cannot())?;
-    // In this order: a name that reached the disk before its content would be an empty file after a power cut.
+    // In this order: a name that reaches the disk before its content would be an empty file after a power failure.
     let finish = || file.sync_all().and_then(|()| fs::rename(&beside, path)).map_err(cannot());
     let written = fill(&file).and_then(|()| Ok(finish()?));
     if written.is_err() {
-        // The reason that is reported is the failed write, not that its rest could not be cleared away.
+        // Report the failed write, not a failed clean-up.
         let _ = fs::remove_file(&beside);
     } else {
         sync_folder(path);
@@ -60,15 +60,14 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Stor
     write_whole_as(path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
 }
 
-/// Overwrites the file in place, where it has room: a last resort on a full disk, which has no room for a second file.
-/// The old error is given back where there is no room.
+/// Overwrites a file in place if the content fits: a last resort on a full disk. Otherwise returns the original error.
 pub(crate) fn overwrite(path: &Path, bytes: &[u8], refused: StoreError) -> Result<(), StoreError> {
     let fits = |file: &File| file.metadata().is_ok_and(|found| found.len() >= bytes.len() as u64);
     let Some(mut file) = fs::OpenOptions::new().write(true).open(path).ok().filter(fits) else { return Err(refused) };
     file.write_all(bytes).and_then(|()| file.set_len(bytes.len() as u64)).map_err(StoreError::io("written", path))
 }
 
-/// The name of the unfinished file: in the same folder, so that renaming is atomic.
+/// Name of the temporary file: in the same folder, so that renaming is atomic.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -76,8 +75,8 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the renaming itself durable, where folders can be opened (not on Windows). The content is safe without it, so
-/// a failure is none.
+/// Makes the renaming durable, where directories can be opened (not on Windows). The content is safe without it, so
+/// errors are ignored.
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent()
         && let Ok(folder) = File::open(folder)
@@ -128,7 +127,7 @@ mod tests {
         write_json(&path, &1).expect("written");
         assert!(matches!(write_json(&path, &Refuses), Err(StoreError::Json { .. })));
         assert_eq!(fs::read_to_string(&path).expect("there"), "1\n");
-        // A folder cannot be replaced by a file.
+        // A file cannot replace a folder.
         fs::create_dir(folder.path().join("taken")).expect("created");
         let error = write_json(&folder.path().join("taken"), &1).expect_err("a folder").to_string();
         assert!(error.contains("taken could not be written"), "{error}");

@@ -1,10 +1,10 @@
-//! The devices of a run that was resumed on others.
+//! Records the devices of a run that was resumed on other devices.
 
 use serde_json::Value;
 
 use crate::{EarlierDevices, Manifest, RunInfo};
 
-/// A run that was resumed on other devices than its own.
+/// A run that was resumed on other devices.
 #[derive(Debug)]
 pub(crate) struct MovedRun {
     info: RunInfo,
@@ -12,7 +12,7 @@ pub(crate) struct MovedRun {
 }
 
 impl MovedRun {
-    /// Adds the devices of the earlier run to the manifest of the one that goes on; `None` where they are the same.
+    /// Adds the devices of the earlier run to the manifest of the resumed one; `None` if they are the same.
     pub(crate) fn note(manifest: &mut Manifest, old: &Manifest) -> Option<Self> {
         if manifest.info.device_differences(&old.info).is_empty() {
             return None;
@@ -23,7 +23,8 @@ impl MovedRun {
         Some(Self { info: old.info.clone(), cost: old.cost.clone() })
     }
 
-    /// Puts the devices of the earlier run back, where the one that went on has computed nothing; what it was.
+    /// Restores the devices of the earlier run if the resumed one has computed nothing; returns the info of the earlier
+    /// run.
     pub(crate) fn put_back(self, manifest: &mut Manifest) -> RunInfo {
         manifest.computed_on.pop();
         manifest.info.model.clone_from(&self.info.model);
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!((told(&nothing), nothing.resumed.len()), ((json!("cuda:0"), json!(7), vec![]), 1));
         let more = run("cuda:0,cuda:1", Existing::Resume, 3);
         assert_eq!(told(&more), (json!("cuda:0,cuda:1"), json!(3), vec![(json!("cuda:0"), json!(7))]));
-        // The same devices again: what it cost is what it cost since then.
+        // On the same devices again, the cost counts from there.
         let again = run("cuda:0,cuda:1", Existing::Resume, 0);
         assert_eq!(told(&again), (json!("cuda:0,cuda:1"), json!(0), vec![(json!("cuda:0"), json!(7))]));
     }

@@ -1,4 +1,4 @@
-//! What encoders made of texts, in a database, keyed by the content of what was read.
+//! A database of encoder outputs, keyed by the content of the input.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use crate::StoreError;
 use crate::access::{Access, create_folders, create_new};
 use crate::database::{format, has_tables, objects, patiently, prepare};
 
-/// The file's name in a run folder and in a folder that runs share.
+/// File name in a run folder and in a shared cache folder.
 pub const ENCODINGS: &str = "encodings.sqlite";
 
-/// The version of the table and of what goes into a key.
+/// The version of the table and of the key content.
 const FORMAT: i64 = 1;
 
 const SCHEMA: &str =
     "CREATE TABLE IF NOT EXISTS encodings (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL);";
 
-/// Hidden states are some kilobytes a token: a run of many texts goes on without keeping more than this, and computes
-/// the rest again where it is resumed.
+/// Maximum bytes stored per run. Hidden states take some kilobytes per token; the rest is recomputed when a run is
+/// resumed.
 const MOST_BYTES: u64 = 2 << 30;
 
-/// Encodings of texts. Nothing here is more than a saving of time: what is damaged is computed again.
+/// Cached encodings of texts. Damaged entries are recomputed.
 #[derive(Debug)]
 pub struct Encodings {
     path: PathBuf,
@@ -39,13 +39,13 @@ pub struct Encodings {
 }
 
 impl Encodings {
-    /// Opens the database at `path`, or makes one for its owner alone. One that is damaged is replaced. One that cannot
-    /// be opened for another reason, is of another version or has other tables stays as it is, and is an error.
+    /// Opens the database at `path`, or creates a private one. A damaged database is replaced. A database that cannot
+    /// be opened for another reason, or has another version or other tables, stays unchanged and is an error.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         match path.symlink_metadata() {
             Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
             Ok(_) => {}
-            // Another run that begins on the same cache may have made it meanwhile.
+            // Another run that starts on the same cache may have created it meanwhile.
             Err(_) => match create_new(path, Access::Private) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(StoreError::io("created", path)(error));
@@ -54,7 +54,7 @@ impl Encodings {
             },
         }
         let opened = match Self::prepared(path) {
-            // A busy disk, a lock or missing permissions say nothing of what the file holds, which may be others' too.
+            // A busy disk, a lock or missing permissions do not mean that the file is damaged, and others may use it.
             Err(StoreError::Database { source, .. }) if is_damage(&source) => {
                 create_again(path)?;
                 Self::prepared(path)
@@ -65,7 +65,7 @@ impl Encodings {
         Ok(Self { path: path.to_owned(), connection: Mutex::new(connection), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Opens the database of a folder that runs share; both are made where they are not there.
+    /// Opens the database of a shared cache folder. Creates both if missing.
     pub fn open_shared(folder: &Path) -> Result<Self, StoreError> {
         create_folders(folder).map_err(StoreError::io("created", folder))?;
         Self::open(&folder.join(ENCODINGS))
@@ -81,10 +81,10 @@ impl Encodings {
                     .execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
             }
             let (format, ours) = (format(&connection)?, has_tables(&connection, "main", SCHEMA)?);
-            // A stranger's database stays as it is.
+            // A database of another program stays unchanged.
             if format == FORMAT && ours {
                 connection.pragma_update(None, "journal_mode", "wal")?;
-                // What a power cut takes is computed again.
+                // Entries lost in a power failure are recomputed.
                 connection.pragma_update(None, "synchronous", "off")?;
             }
             Ok((connection, format, ours))
@@ -101,7 +101,7 @@ impl Encodings {
         Ok((connection, bytes as u64))
     }
 
-    /// Takes over what another database holds, as far as there is room. What cannot be read is left: it is computed again.
+    /// Copies the entries of another database, up to the size limit. Unreadable entries are skipped and recomputed.
     pub fn absorb(&self, other: &Path) {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let absorb = || -> rusqlite::Result<()> {
@@ -123,7 +123,7 @@ impl Encodings {
         let _ = absorb();
     }
 
-    /// The value of a key, where it is as it was written.
+    /// The value of a key, if its seal is valid.
     fn get(&self, key: &[u8; 32]) -> Option<Vec<u8>> {
         let connection = self.connection.lock();
         let mut find = connection.prepare_cached("SELECT value, seal FROM encodings WHERE key = ?1").ok()?;
@@ -133,7 +133,7 @@ impl Encodings {
     }
 
     fn put(&self, key: &[u8; 32], value: &[u8]) -> Result<(), StoreError> {
-        // Beyond the limit nothing is kept and nothing is refused: the run needs the states, not their copies.
+        // Beyond the limit entries are not stored, which is not an error: the run has the states themselves.
         if self.bytes.fetch_add(value.len() as u64, Ordering::Relaxed) > MOST_BYTES {
             return Ok(());
         }
@@ -146,12 +146,12 @@ impl Encodings {
     }
 }
 
-/// Whether that says of the file itself that it is broken.
+/// Whether the error shows that the file itself is damaged.
 fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
-/// Makes an empty file in the place of one that is of no use, with what stands beside it.
+/// Replaces a damaged database and its side files by an empty file.
 fn create_again(path: &Path) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
@@ -166,22 +166,22 @@ fn create_again(path: &Path) -> Result<(), StoreError> {
     create_new(path, Access::Private).map(drop).map_err(StoreError::io("created", path))
 }
 
-/// Of all that a row says, so that a bit that a disk or a cable turned is found.
+/// Hash of the whole row, which detects bit errors.
 fn seal_of(key: &[u8; 32], value: &[u8]) -> Vec<u8> {
     Sha256::new().chain_update(key).chain_update(value).finalize().to_vec()
 }
 
-/// A [`TextEncoder`] that looks for what it read before, asks `encoder` for the rest, and keeps that.
+/// A [`TextEncoder`] that reads cached encodings, computes the missing ones with `encoder`, and stores them.
 pub struct RecordedEncoder {
     encoder: Arc<dyn TextEncoder>,
     places: Vec<Arc<Encodings>>,
-    /// What every key of the encoder begins with.
+    /// Hash state of the common prefix of the encoder's keys.
     hasher: Sha256,
     found: Arc<AtomicUsize>,
 }
 
 impl RecordedEncoder {
-    /// The encoder with those places to keep things in: a run's own first, then one that runs share.
+    /// Wraps an encoder with caches in order of precedence: the run's own first, then a shared one.
     pub fn new(encoder: Arc<dyn TextEncoder>, places: Vec<Arc<Encodings>>) -> Self {
         let ModelDescription { fingerprint, precision, device, .. } = &encoder.config().description;
         let mut hasher = Sha256::new();
@@ -192,12 +192,12 @@ impl RecordedEncoder {
         Self { encoder, places, hasher, found: Arc::default() }
     }
 
-    /// How many sequences were found so far.
+    /// Number of sequences found in the cache so far.
     pub fn found(&self) -> usize {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// The key of a sequence: of what is asked of it, and its ids.
+    /// The key of a sequence: the request and its token ids.
     fn key(&self, kind: &str, asked: &[usize], ids: &[u32]) -> [u8; 32] {
         let mut hasher = self.hasher.clone();
         hasher.update(kind);
@@ -207,7 +207,7 @@ impl RecordedEncoder {
         hasher.finalize().into()
     }
 
-    /// Gives what was found, and the positions of the rest with their keys.
+    /// Passes on the cached values; returns the positions of the rest with their keys.
     fn find<T>(
         &self,
         keys: Vec<[u8; 32]>,
@@ -216,7 +216,7 @@ impl RecordedEncoder {
     ) -> Result<Vec<(usize, [u8; 32])>, EncoderError> {
         let mut rest = Vec::new();
         for (index, key) in keys.into_iter().enumerate() {
-            // A value of another length than was asked for counts as not found.
+            // A value of unexpected length counts as missing.
             let found = self.places.iter().find_map(|place| place.get(&key)).and_then(|bytes| read(index, &bytes));
             match found {
                 Some(value) => {
@@ -238,7 +238,7 @@ fn bytes_of<T: Copy, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N])
     values.iter().flat_map(|value| bytes(*value)).collect()
 }
 
-/// The numbers of four bytes each; `None` where there are not so many.
+/// Parses four-byte numbers; `None` if the length does not match.
 fn numbers<T>(bytes: &[u8], count: usize, number: impl Fn([u8; 4]) -> T) -> Option<Vec<T>> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     (rest.is_empty() && chunks.len() == count).then(|| chunks.iter().map(|chunk| number(*chunk)).collect())
@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// Two numbers for each id, and an encoder that counts the sequences that it is asked.
+    /// Two numbers for each id, and an encoder that counts its sequences.
     fn counting() -> (Arc<dyn TextEncoder>, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let (states, masked) = (count.clone(), count.clone());
@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(told, [[5]]);
             assert_eq!((count.load(Ordering::Relaxed), recorded.found()), (read, found));
         }
-        // Other layers are another question.
+        // Other layers have other keys.
         let recorded = RecordedEncoder::new(encoder, vec![Arc::new(Encodings::open(&path).expect("opened"))]);
         states(&recorded, &sequences, &[0]);
         assert_eq!(recorded.found(), 0);
@@ -416,7 +416,7 @@ mod tests {
                     .query_row("SELECT count(*) FROM encodings", [], |row| row.get(0));
             assert_eq!(rows, Ok(1), "{name}");
         }
-        // A place that cannot be written to: the log cannot be made.
+        // A folder without write access: the log cannot be created.
         let path = fresh("log");
         let before = std::fs::read(&path).expect("read");
         std::fs::create_dir(folder.path().join("log-wal")).expect("created");

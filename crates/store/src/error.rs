@@ -1,4 +1,4 @@
-//! Why a run could not be written down.
+//! Errors of writing and reading runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use rusqlite::ErrorCode;
 
 use crate::{MANIFEST, SAMPLES};
 
-/// Why a run folder or a table could not be written.
+/// Error of a run folder, table or database.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum StoreError {
-    /// The folder holds something, and no run of ours.
+    /// The folder is not empty and not a run folder.
     #[error("{} is not empty and holds no probity run", path.display())]
     #[diagnostic(help("use a new folder, such as --out {}-probity", path.display()))]
     NotOurs {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder holds answers, and not the manifest of the run that has them.
+    /// The folder has an answer database but no manifest.
     #[error("{} holds answers, but its {MANIFEST} is lost or damaged", path.display())]
     #[diagnostic(help(
         "reuse the answers in a new run: --out {}-again --cache {}",
@@ -27,100 +27,100 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder holds a run, and overwriting was not asked for.
+    /// The folder contains a run, and overwriting was not requested.
     #[error("{} already holds a run ({status})", path.display())]
     #[diagnostic(help("continue it with --resume, use another folder, or replace it with --overwrite"))]
     Exists {
         /// The folder.
         path: PathBuf,
-        /// How that run ended.
+        /// Status of that run.
         status: &'static str,
     },
-    /// The file is there, and overwriting was not asked for.
+    /// The file exists, and overwriting was not requested.
     #[error("{} already exists", path.display())]
     #[diagnostic(help("use another file, or replace it with --overwrite"))]
     FileExists {
         /// The file.
         path: PathBuf,
     },
-    /// A file is named where a folder is made.
+    /// The path of a new folder looks like a file name.
     #[error("{} is the name of a file, but a run is a folder", path.display())]
     #[diagnostic(help("--out {}", path.with_extension("").display()))]
     NamesAFile {
-        /// What was named.
+        /// The path.
         path: PathBuf,
     },
-    /// A link in the place of a folder leads nowhere, or to itself.
+    /// A link in place of the folder is broken or circular.
     #[error("{} is a link that cannot be followed: {source}", path.display())]
     #[diagnostic(help("remove the link, or use another folder"))]
     BrokenLink {
         /// The link.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file's name is not a plain name inside the run folder.
+    /// A file name is not a plain name inside the run folder.
     #[error("`{}` is not the name of a file in a run folder", name.escape_debug())]
     BadName {
         /// The name.
         name: String,
     },
-    /// The system refused. Rows that were written before are kept.
+    /// An I/O operation failed. Rows written earlier are kept.
     #[error("{} could not be {action}: {source}", path.display())]
     Io {
-        /// What was tried: `created`, `written`, `read`, `removed`.
+        /// Failed operation: `created`, `written`, `read`, `removed`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
-        /// What to do, where that is known.
+        /// Suggested fix, if known.
         #[help]
         hint: Option<&'static str>,
     },
-    /// The database of answers refused. Answers that were put before are kept.
+    /// A database operation failed. Answers stored earlier are kept.
     #[error("{} could not be {action}: {source}", path.display())]
     Database {
-        /// What was tried: `opened`, `read`, `written`.
+        /// Failed operation: `opened`, `read`, `written`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rusqlite::Error,
-        /// What to do, where that is known.
+        /// Suggested fix, if known.
         #[help]
         hint: Option<&'static str>,
     },
-    /// There is no run.
+    /// The folder contains no run.
     #[error("{} holds no probity run", path.display())]
     #[diagnostic(help("name a run folder, the --out of a run"))]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
-    /// A manifest that cannot be understood.
+    /// The manifest is invalid.
     #[error("{} is not the manifest of a probity run: {source}", path.display())]
     BadManifest {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// A database without tables of answers.
+    /// The database has no answer tables.
     #[error("{} holds no answers", path.display())]
     #[diagnostic(help("name a run folder"))]
     NoAnswers {
         /// The file.
         path: PathBuf,
     },
-    /// A database whose tables, or what acts on them, are not those that are written here.
+    /// The database has other tables, views or triggers than this program creates.
     #[error("{} has tables or triggers that probity does not create", path.display())]
     #[diagnostic(help("use another folder; this database was changed or belongs to another program"))]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// A finished run lacks what it had.
+    /// Data of a finished run is missing.
     #[error("{} differs from what the finished run wrote: {why}", path.display())]
     #[diagnostic(help("run the same command with --resume to write it again"))]
     Incomplete {
@@ -129,16 +129,16 @@ pub enum StoreError {
         /// Missing, or of another length.
         why: String,
     },
-    /// A table of a run that goes on is not what its stage has written.
+    /// A table of a resumed run was changed since its stage wrote it.
     #[error("{} was changed after the run wrote it: {why}", path.display())]
     #[diagnostic(help("{}", changed_hint(path)))]
     Changed {
         /// The file.
         path: PathBuf,
-        /// Its length, or its content.
+        /// The difference: length or content.
         why: String,
     },
-    /// A row of the database is not as it was written.
+    /// A row of the database is damaged.
     #[error("{} has a damaged row", path.display())]
     #[diagnostic(help(
         "run `probity check` on its folder to find it, and the command of that run with --resume to recompute it"
@@ -147,46 +147,44 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// Where the database of answers should be there is something else.
+    /// The path of the answer database is not a regular file.
     #[error("{} is a link or not a regular file", path.display())]
     #[diagnostic(help("remove it, or give another folder"))]
     NoFile {
         /// The file.
         path: PathBuf,
     },
-    /// The database's pages do not hang together.
+    /// The page structure of the database is damaged.
     #[error("{} is a damaged database: {why}", path.display())]
-    #[diagnostic(help(
-        "use a new folder, or start again with --overwrite; the other files of the run are unchanged"
-    ))]
+    #[diagnostic(help("use a new folder, or start again with --overwrite; the other files of the run are unchanged"))]
     BrokenPages {
         /// The file.
         path: PathBuf,
-        /// What `SQLite` found first.
+        /// The first error reported by `SQLite`.
         why: String,
     },
-    /// The database of answers is of an earlier version.
+    /// The answer database has an earlier version.
     #[error("{} was written by an older probity, whose answers have no checksums", path.display())]
     #[diagnostic(help("use a new folder; the answers are recomputed"))]
     Older {
         /// The file.
         path: PathBuf,
     },
-    /// The database of answers is of a later version.
+    /// The answer database has a later version.
     #[error("{} was written by a newer probity", path.display())]
     #[diagnostic(help("use that version, or another folder"))]
     Newer {
         /// The file.
         path: PathBuf,
     },
-    /// Another process is at work in the folder.
+    /// Another process is using the folder.
     #[error("another process is writing to {}", path.display())]
     #[diagnostic(help("wait until it has finished, or use another folder"))]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// A run is to be resumed that was another.
+    /// The run to resume has other settings.
     #[error("{} holds another run: {what}", path.display())]
     #[diagnostic(help(
         "repeat the arguments of that run to continue it, use another folder with --out, or replace it with --overwrite"
@@ -194,18 +192,18 @@ pub enum StoreError {
     Different {
         /// The folder.
         path: PathBuf,
-        /// What differs: `arguments.method.attribute differs`.
+        /// The difference: `arguments.method.attribute differs`.
         what: String,
     },
-    /// A value has no JSON form.
+    /// A value cannot be serialised as JSON.
     #[error("a row of {} has no JSON form: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// Two rows of one index.
+    /// Two rows with the same index.
     #[error("row {index} of {} was written twice", path.display())]
     Twice {
         /// The file.
@@ -213,12 +211,12 @@ pub enum StoreError {
         /// The index, from 0.
         index: usize,
     },
-    /// A table was finished before all its rows had come. Those that had are in the file.
+    /// A table was finished with rows missing. The other rows are in the file.
     #[error("row {index} of {} is missing, but later rows exist", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
-        /// The first index that is missing, from 0.
+        /// The first missing index, from 0.
         index: usize,
     },
     /// An earlier write to the table failed.
@@ -240,7 +238,7 @@ impl StoreError {
         move |source| Self::Database { action, path, hint: database_hint(&source), source }
     }
 
-    /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
+    /// Whether the reader of a pipe has closed it, which is not a failure.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -257,17 +255,15 @@ fn hint(kind: io::ErrorKind) -> Option<&'static str> {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             Some("use a folder; a part of this path is a file")
         }
-        io::ErrorKind::IsADirectory => {
-            Some("use the name of a file, or move the folder away")
-        }
+        io::ErrorKind::IsADirectory => Some("use the name of a file, or move the folder away"),
         io::ErrorKind::NotFound => Some("check that its folder exists"),
         _ => None,
     }
 }
 
-/// What to do about a file of a run that was changed between two stages.
+/// Suggested fix for a run file that was changed between two stages.
 fn changed_hint(path: &Path) -> &'static str {
-    // No stage makes the samples, so that none could take them from a file.
+    // No stage writes the samples, so none can restore them.
     if path.ends_with(SAMPLES) {
         "remove it, and --resume writes it again from the data; for other samples, start another run with --data"
     } else {
@@ -285,9 +281,7 @@ fn database_hint(error: &rusqlite::Error) -> Option<&'static str> {
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
             hint(io::ErrorKind::PermissionDenied)
         }
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
-            Some("wait until the process that uses it has finished")
-        }
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Some("wait until the process that uses it has finished"),
         ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => {
             Some("move it away; it is damaged or not a database of answers, and its answers are recomputed")
         }
@@ -295,13 +289,13 @@ fn database_hint(error: &rusqlite::Error) -> Option<&'static str> {
     }
 }
 
-/// The error's own hint.
+/// The hint of the error.
 #[cfg(test)]
 pub(crate) fn hint_of(error: &StoreError) -> String {
     miette::Diagnostic::help(error).map(|hint| hint.to_string()).unwrap_or_default()
 }
 
-/// What the error says, and its hint behind it.
+/// The message of the error, followed by its hint.
 #[cfg(test)]
 pub(crate) fn told(error: &StoreError) -> String {
     format!("{error}\n{}", hint_of(error))

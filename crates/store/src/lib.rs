@@ -1,9 +1,9 @@
 //! Run folders: manifest, answers, tables, summary.
 //!
-//! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at
-//! all; tables are JSON lines in a fixed order, of which a kill loses at most the rows that had not been flushed or
-//! still waited for earlier ones. Answers are in a database as soon as the model has given them, and everything else
-//! follows from them: a run is resumed by running it again over its answers.
+//! A run folder is safe against a kill at any time. `manifest.json` and `summary.json` are written atomically. Tables
+//! are JSON lines in a fixed order; a kill loses at most the rows that were unflushed or waiting for earlier ones.
+//! Answers are stored in a database as soon as the model returns them, and everything else is derived from them:
+//! resuming a run repeats it with stored answers.
 
 mod access;
 mod answers;
@@ -33,8 +33,8 @@ pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SUMMARY, check_writable};
 pub use table::{FLUSH_EVERY, TableWriter};
 
-/// The file's name in a run folder.
+/// File name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
 
-/// The file's name in a run folder: the samples that were judged.
+/// File name in a run folder: the judged samples.
 pub const SAMPLES: &str = "samples.jsonl";

@@ -1,4 +1,4 @@
-//! What a run was: everything needed to know its numbers for what they are, and to run it again.
+//! The manifest of a run: everything needed to interpret its numbers and to repeat it.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -12,66 +12,66 @@ use sha2::{Digest, Sha256};
 
 use crate::{ANSWERS, Answers, AnswersExtent, MANIFEST, StoreError};
 
-/// The version of the manifest's form.
+/// The version of the manifest format.
 pub const FORMAT: u32 = 1;
 
-/// What is known of a run when it begins.
+/// What is known when a run begins.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The command's name.
+    /// Name of the command.
     pub command: String,
-    /// The arguments as they were given, without the program.
+    /// The command line arguments, without the program.
     pub arguments_given: Vec<String>,
-    /// Every setting with the value in force, defaults filled in.
+    /// Every setting in force, including defaults.
     pub arguments_in_force: Value,
-    /// Versions by part (`probity`, `candle` …).
+    /// Versions by component (`probity`, `candle` …).
     pub versions: BTreeMap<String, String>,
-    /// The model's description with its fingerprint; null where there is none.
+    /// The model's description with its fingerprint; null without a model.
     pub model: Value,
-    /// The same of further models that were asked.
+    /// Descriptions of further models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_models: Vec<Value>,
-    /// Seeds by what they are for.
+    /// Random seeds by purpose.
     pub seeds: BTreeMap<String, u64>,
-    /// The recipe that the run is a stage of; absent where there is none.
+    /// The recipe that the run is a stage of, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<RecipeMark>,
 }
 
-/// A recipe and a stage of it.
+/// A stage of a recipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecipeMark {
-    /// The recipe's file, as it was given.
+    /// Path of the recipe, from the user.
     pub path: String,
-    /// SHA-256 of the file, in hex.
+    /// SHA-256 of the recipe file, in hex.
     pub sha256: String,
-    /// The stage's name.
+    /// Name of the stage.
     pub stage: String,
 }
 
-/// Settings that change no result.
-// Results are the same bits whatever these are, so a run may be gone on with on a machine with less memory.
+/// Settings that do not affect results.
+// Results are bit-identical for all of their values, so a run may be resumed on a machine with less memory.
 const FREE: [&str; 7] =
     ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
-/// Settings by which a run's answers and scores are looked at: they change neither, so that a run goes on, and is shown
-/// again, with another value.
+/// Settings that only affect the presentation of answers and scores, so a run can be resumed and shown with other
+/// values.
 const VIEWS: [&str; 1] = ["arguments.method.no_gold"];
 
 /// A setting in which two runs differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingDifference {
-    /// Its path: `arguments.method.attribute`.
+    /// Path of the setting: `arguments.method.attribute`.
     pub setting: String,
-    /// Its value in the run that was asked; null where it has none.
+    /// Value in this run; null if absent.
     pub here: Value,
-    /// Its value in the other.
+    /// Value in the other run; null if absent.
     pub there: Value,
 }
 
 impl RunInfo {
-    /// The settings in which another run differs, but for those that change no answer and no score (threads, memory, how
-    /// many devices of a kind, `no_gold`).
+    /// The settings that differ in another run, except those that affect no answer and no score (threads, memory,
+    /// number of devices of a kind, `no_gold`).
     pub fn differences(&self, other: &Self) -> Vec<SettingDifference> {
         let form = |info: &Self| {
             let mut form = json!({
@@ -92,8 +92,8 @@ impl RunInfo {
         found
     }
 
-    /// In which devices of a kind, and in what drove them, another run differs. They are no settings, but signatures name them,
-    /// and last digits may follow them.
+    /// Differences in devices of one kind and their drivers. They are not settings, but signatures name them, and they
+    /// may affect the last digits.
     pub fn device_differences(&self, other: &Self) -> Vec<SettingDifference> {
         let devices = |info: &Self| {
             let of = |model: &Value| json!({"device": model["device"], "platform": model["platform"]});
@@ -105,7 +105,7 @@ impl RunInfo {
         found
     }
 
-    /// Whether both look at answers and scores in the same way: with other options a summary is made again.
+    /// Whether both runs present answers and scores in the same way; otherwise the summary is recomputed.
     pub fn has_views_of(&self, other: &Self) -> bool {
         let view = |info: &Self, setting: &str| {
             let path = setting.strip_prefix("arguments").unwrap_or_default().replace('.', "/");
@@ -114,14 +114,14 @@ impl RunInfo {
         VIEWS.iter().all(|setting| view(self, setting) == view(other, setting))
     }
 
-    /// In which setting another run differs first so that its answers may; `None` where they would be the same.
-    /// Data may differ: answers belong to what was asked. There may not be fewer.
+    /// The first setting that differs such that answers may differ; `None` if there is none. Data may be added or
+    /// changed, because answers are keyed by the query, but not shortened.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let found = self.differences(other);
-        // An answer is found by what was asked, so data that were added or changed only make new questions. A part of
-        // them is not gone on with as another part.
+        // Answers are keyed by the query, so added or changed data only adds queries. One shard cannot be resumed as
+        // another.
         let sets = |setting: &str| setting.strip_prefix("arguments.data.").is_none_or(|of_data| of_data == "shard");
-        // How many samples there are follows from the other settings where one differs. What is written is not shortened.
+        // If another setting differs, the number of samples follows from it. Existing output is not shortened.
         let shortens = |found: &&SettingDifference| {
             found.setting == "arguments.data.samples" && found.here.as_u64() < found.there.as_u64()
         };
@@ -134,9 +134,9 @@ impl RunInfo {
 }
 
 impl SettingDifference {
-    /// `seeds.seed differs`; of a file, by the option that leads to it.
+    /// `seeds.seed differs`; for a file, named by its option.
     pub fn in_words(&self) -> String {
-        // Where one run has no such files at all, the other's say which.
+        // If only one run has such files, use its names.
         let key = || [&self.here, &self.there].into_iter().find_map(|value| value.as_object()?.keys().next());
         let of = |files: &str| {
             let below = self.setting.strip_prefix("arguments.")?.strip_prefix(files)?;
@@ -157,7 +157,7 @@ impl SettingDifference {
     }
 }
 
-/// A value of a setting, as long as a line of an error may hold.
+/// A setting's value, shortened for one line of a message.
 fn in_short(value: &Value) -> String {
     const MOST: usize = 60;
     let text = match value {
@@ -171,7 +171,7 @@ fn in_short(value: &Value) -> String {
     }
 }
 
-/// Leaves the kind of a model's devices.
+/// Reduces a model's devices to their kind.
 fn keep_device_kind(model: &mut Value) {
     if let Some(model) = model.as_object_mut() {
         model.remove("platform");
@@ -198,86 +198,86 @@ fn differences(path: &str, here: &Value, there: &Value, found: &mut Vec<SettingD
     }
 }
 
-/// Where a part of a run's answers was computed, before it went on elsewhere.
+/// Where part of a run was computed before it was resumed on other devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EarlierDevices {
-    /// The model's devices; null where the run asked none.
+    /// The model's devices; null without a model.
     pub device: Value,
-    /// What computed on them; null on `cpu`.
+    /// The platform of the devices; null on `cpu`.
     pub platform: Value,
-    /// What it cost there; null where the run did not come to its end.
+    /// The cost there; null if the run did not end normally.
     pub cost: Value,
 }
 
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The version of this form; also what marks a folder as a run of ours.
+    /// The version of this format; also identifies the folder as a run.
     pub probity_run: u32,
-    /// Whether the run is still going, and how it ended.
+    /// Status of the run.
     #[serde(flatten)]
     pub status: RunStatus,
-    /// When it began: UTC, RFC 3339.
+    /// Start time: UTC, RFC 3339.
     pub started: String,
-    /// When it was gone on with: UTC, RFC 3339, each time.
+    /// Times of resumption: UTC, RFC 3339.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<String>,
-    /// Where a part of the answers was computed before the run was resumed on other devices, in order; `model` says where
-    /// the rest was.
+    /// Where part of the answers was computed before the run was resumed on other devices, in order; `model` has the
+    /// devices of the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub computed_on: Vec<EarlierDevices>,
-    /// When it ended; absent while it runs, and for ever where it was killed.
+    /// End time; absent while running and after a kill.
     pub finished: Option<String>,
-    /// What it cost since it began or was resumed; null before its end.
+    /// Cost since the run began or was resumed; null before its end.
     #[serde(default)]
     pub cost: Value,
-    /// The stages of the method that were done, with their keys and what each cost; none of a method without stages.
+    /// The completed stages of the method with their keys and costs; empty for a method without stages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Value>,
     /// What was run.
     #[serde(flatten)]
     pub info: RunInfo,
-    /// Where.
+    /// The machine of the run.
     pub machine: Machine,
-    /// The files that the run has written, by name: these and the manifest are what overwriting removes.
+    /// The files written by the run, by name. Overwriting removes these and the manifest.
     pub files: Vec<String>,
-    /// What the files of a run hold that is finished or ended after a stage, by name, and before its end what the
-    /// tables of stages hold that are done; of the database of answers each row has its own seal.
+    /// Checksums of the files of a finished or stopped run, by name; before that, of the tables of completed stages.
+    /// The rows of the answer database have their own seals.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, FileContent>,
-    /// What a finished run's database of answers holds; absent where it has none.
+    /// Content of a finished run's answer database; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersExtent>,
-    /// SHA-256 of the file, in hex, with zeros in its place.
+    /// SHA-256 of the file, in hex, computed with zeros in its place.
     #[serde(default)]
     seal: String,
 }
 
-/// How a manifest is laid out.
+/// Layout of the manifest's JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ManifestLayout {
     Indented,
-    /// In as little room as may be.
+    /// Without white space.
     Compact,
 }
 
-/// The seal of a manifest before it is sealed.
+/// Placeholder of the seal.
 const UNSEALED: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// What a file holds.
+/// Size and checksum of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileContent {
-    /// Lines of a table; absent where the file is none.
+    /// Number of lines of a table; absent for other files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// SHA-256, in hex.
     pub sha256: String,
 }
 
 impl FileContent {
-    /// Of the file as it is.
+    /// Reads the current content of a file.
     pub fn of(path: &Path) -> io::Result<Self> {
         regular(path)?;
         let mut file = fs::File::open(path)?;
@@ -291,7 +291,7 @@ impl FileContent {
                     bytes += read as u64;
                     rows += buffer[..read].split(|&byte| byte == b'\n').count() as u64 - 1;
                 }
-                // A signal that came in between is no failure of the file.
+                // An interruption by a signal is not a failure of the file.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -301,11 +301,11 @@ impl FileContent {
         Ok(Self { rows: is_table.then_some(rows), bytes, sha256 })
     }
 
-    /// In what a file differs from this; `None` where it does not.
+    /// How a file differs from this content; `None` if it does not.
     pub fn difference(&self, path: &Path) -> Option<String> {
         match Self::of(path) {
             Ok(found) if found == *self => None,
-            // Length before content: a file that was cut off is the commonest damage, and this says so.
+            // Length before content: truncation is the most common damage, and the length shows it.
             Ok(found) if found.bytes != self.bytes => {
                 Some(format!("it has {} bytes instead of {}", found.bytes, self.bytes))
             }
@@ -317,35 +317,35 @@ impl FileContent {
     }
 }
 
-/// An error where there is no regular file: opening a pipe waits for whoever writes to it.
+/// An error for anything but a regular file: opening a pipe blocks until it has a writer.
 pub fn regular(path: &Path) -> io::Result<()> {
     if fs::metadata(path)?.is_file() { Ok(()) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
-/// How a run stands.
+/// Status of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum RunStatus {
-    /// It has begun. Where no process is at it, it was killed: its tables hold what was finished.
+    /// Started. If no process is running, the run was killed; its tables hold the completed rows.
     Running,
-    /// It came to its end.
+    /// Completed.
     Finished,
-    /// Its user, or the system, ended it. Its tables hold what was finished.
+    /// Interrupted by the user or the system; its tables hold the completed rows.
     Interrupted,
-    /// It ended after a stage of its method, as it was to. With `--resume` it goes on.
+    /// Stopped after a stage as requested. `--resume` continues it.
     Stopped {
-        /// The stage.
+        /// Name of the stage.
         after: String,
     },
-    /// It ended early, by an error. Its tables hold what was finished.
+    /// Ended early with an error; its tables hold the completed rows.
     Failed {
-        /// Why.
+        /// The error.
         why: String,
     },
 }
 
 impl RunStatus {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -360,16 +360,16 @@ impl RunStatus {
 /// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The operating system (`linux`).
+    /// Operating system (`linux`).
     pub os: String,
-    /// The processor's architecture (`x86_64`).
+    /// Processor architecture (`x86_64`).
     pub arch: String,
-    /// Processors that this process may use; absent where the system does not say.
+    /// Number of processors available to this process; absent if unknown.
     pub cpus: Option<usize>,
 }
 
 impl Machine {
-    /// This one.
+    /// The current machine.
     pub fn here() -> Self {
         let cpus = std::thread::available_parallelism().ok().map(std::num::NonZero::get);
         Self { os: std::env::consts::OS.into(), arch: std::env::consts::ARCH.into(), cpus }
@@ -377,7 +377,7 @@ impl Machine {
 }
 
 impl Manifest {
-    /// Of a run that begins now.
+    /// The manifest of a new run.
     pub fn begin(info: RunInfo) -> Self {
         Self {
             probity_run: FORMAT,
@@ -397,7 +397,7 @@ impl Manifest {
         }
     }
 
-    /// The file's content.
+    /// The serialised manifest with its seal.
     pub(crate) fn sealed(&self, layout: ManifestLayout) -> Result<Vec<u8>, StoreError> {
         let unsealed = Self { seal: UNSEALED.to_owned(), ..self.clone() };
         let text = match layout {
@@ -405,14 +405,14 @@ impl Manifest {
             ManifestLayout::Compact => serde_json::to_string(&unsealed),
         };
         let text = text.map_err(|source| StoreError::Json { path: MANIFEST.into(), source })? + "\n";
-        // Over the file's bytes and not its values, so that a changed space is seen too.
+        // Over the bytes of the file instead of its values, so that even a changed space is detected.
         let seal = format!("{:x}", Sha256::digest(&text));
-        // The last: text of the user's may hold so many zeros as well.
+        // The last occurrence: user text may contain as many zeros.
         Ok(replace_last(&text, UNSEALED, &seal).into_bytes())
     }
 
-    /// Whether the manifest in that folder is as it was written. One of an earlier version, which has no seal, is taken
-    /// for such.
+    /// Whether the seal of the manifest in a folder is valid. Manifests of an earlier version without a seal count as
+    /// valid.
     pub fn is_as_written(folder: &Path) -> Result<bool, StoreError> {
         let Self { seal, .. } = Self::read(folder)?;
         let path = folder.join(MANIFEST);
@@ -420,7 +420,7 @@ impl Manifest {
         Ok(seal.is_empty() || seal == format!("{:x}", Sha256::digest(replace_last(&text, &seal, UNSEALED))))
     }
 
-    /// The manifest of the run in that folder.
+    /// Reads the manifest of the run in a folder.
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join(MANIFEST);
         let whole = || {
@@ -437,13 +437,12 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether that folder holds a run that came to its end.
+    /// Whether a folder contains a finished run.
     pub fn was_finished(folder: &Path) -> bool {
         Self::read(folder).is_ok_and(|run| run.status == RunStatus::Finished)
     }
 
-    /// Whether a run has what it says it has: an error that names the first file that is missing or does not hold what
-    /// was written, or that requests are missing.
+    /// Checks that a run is complete: an error names the first missing or changed file, or reports missing requests.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         for (name, content) in &self.contents {
             let path = folder.join(name);
@@ -459,7 +458,7 @@ impl Manifest {
         if !path.exists() {
             return Err(StoreError::Incomplete { path, why: "it is missing".to_owned() });
         }
-        // Counted and not gone through: each row is held against its seal where it is read.
+        // Only counted: each row's seal is checked when it is read.
         let requests = Answers::open_read_only(&path)?.count_requests()?;
         if requests == answers.requests {
             return Ok(());
@@ -467,7 +466,7 @@ impl Manifest {
         Err(StoreError::Incomplete { path, why: format!("it has {requests} requests instead of {}", answers.requests) })
     }
 
-    /// Goes on with an earlier run.
+    /// Takes over the state of an earlier run.
     pub(crate) fn resume(&mut self, old: &Self) {
         self.resumed =
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
@@ -487,7 +486,7 @@ fn replace_last(text: &str, from: &str, to: &str) -> String {
     text.rfind(from).map_or_else(|| text.to_owned(), |at| format!("{}{to}{}", &text[..at], &text[at + from.len()..]))
 }
 
-/// UTC, RFC 3339, to the second.
+/// The current time: UTC, RFC 3339, to the second.
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
@@ -509,8 +508,8 @@ mod tests {
         let from = |hash: &str| info(json!({"from": {"verdicts": {"path": "v.jsonl", "sha256": hash}}}));
         let told = |here: &RunInfo, there: &RunInfo| here.difference(there).unwrap_or_default();
         let none = info(json!({}));
-        assert_eq!(told(&template("a"), &template("b")), "what the file of --steps-template holds differs");
-        assert_eq!(told(&template("a"), &none), "it does not say what the file of --steps-template held");
+        assert_eq!(told(&template("a"), &template("b")), "the file of --steps-template differs");
+        assert_eq!(told(&template("a"), &none), "it does not record the file of --steps-template");
         for other in [from("b"), none.clone()] {
             assert_eq!(told(&from("a"), &other), "--from verdicts differs");
         }
@@ -522,11 +521,11 @@ mod tests {
             told(&method(json!({"seed": 1, "no_gold": true})), &method(json!({"seed": 1, "no_gold": false}))),
             ""
         );
-        // More samples make new questions; fewer would take away what is written.
+        // More samples add queries; fewer would remove existing output.
         let of = |samples: u32| info(json!({"data": {"samples": samples, "path": format!("{samples}.jsonl")}}));
         assert_eq!(told(&of(6), &of(5)), "");
         assert_eq!(told(&of(5), &of(6)), "arguments.data.samples differs: 5 now, 6 there");
-        // Another part is told as what it is, also where it has fewer samples.
+        // A different shard is reported as such, even with fewer samples.
         let part = |shard: &str, samples: u32| info(json!({"data": {"samples": samples, "shard": shard}}));
         let differs = "arguments.data.shard differs: `2/2` now, `1/2` there";
         assert_eq!(told(&part("2/2", 3), &part("1/2", 4)), differs);

@@ -1,4 +1,4 @@
-//! A model whose answers are kept, and that is not asked twice.
+//! A model wrapper that stores answers and reuses stored ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,35 +13,34 @@ use probity_lm::{
 use crate::StoreError;
 use crate::answers::{Answers, FoundAnswer, KeptQuestion, ModelEntry, NamedRequest, QuestionEntry};
 
-/// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and
-/// keeps them as they come. What comes out is the same as without, but for the order and the usage: what was found cost
-/// nothing.
+/// A [`LanguageModel`] that looks up each answer, queries `model` for the missing ones, and stores them as they arrive.
+/// The results equal those of `model`, except for their order and the usage: stored answers cost nothing.
 pub struct Recorded<'a> {
     model: Arc<dyn LanguageModel + 'a>,
-    /// The run's own answers, where requests have their names too.
+    /// The run's own answers, with the ids of its requests.
     own: Option<AnswerPlace>,
-    /// Answers that runs share.
+    /// Answers shared between runs.
     shared: Option<AnswerPlace>,
     tally: Arc<RunTally>,
 }
 
-/// What is counted over all models of a run.
+/// Counts over all models of a run.
 #[derive(Default)]
 struct RunTally {
-    /// Requests of the lists before.
+    /// Number of requests in earlier lists.
     asked: AtomicUsize,
     found: Arc<AtomicUsize>,
-    /// Requests whose kept answer was damaged, and which were asked again.
+    /// Requests whose stored answer was damaged and which were queried again.
     damaged: Mutex<Vec<String>>,
 }
 
-/// Where answers are kept, and the model's entry there.
+/// An answer database and the model's entry in it.
 struct AnswerPlace {
     answers: Arc<Answers>,
     model: ModelEntry,
 }
 
-/// A request that the model has not answered yet.
+/// A request without an answer so far.
 struct OpenRequest {
     position: usize,
     entry: Option<QuestionEntry>,
@@ -49,7 +48,7 @@ struct OpenRequest {
 }
 
 impl<'a> Recorded<'a> {
-    /// Answers of `model` with those settings, kept in the run's `own` database and in a `shared` one.
+    /// Wraps `model` with its settings; answers are stored in the run's `own` database and in a `shared` one.
     pub fn new(
         model: Arc<dyn LanguageModel + 'a>,
         settings: &str,
@@ -64,33 +63,30 @@ impl<'a> Recorded<'a> {
         Ok(Self { model, own, shared, tally: Arc::default() })
     }
 
-    /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the
-    /// others in the order in which they are asked. [`Recorded::found`] and [`Recorded::finish`] are about all of them
-    /// together.
+    /// Wraps another model of the same run: its answers are stored in the same databases, and its requests are numbered
+    /// after earlier ones. [`Recorded::found`] and [`Recorded::finish`] cover all models together.
     pub fn beside<'b>(&self, model: Arc<dyn LanguageModel + 'b>, settings: &str) -> Result<Recorded<'b>, StoreError> {
         let [own, shared] = [&self.own, &self.shared].map(|place| place.as_ref().map(|place| &place.answers));
         let other = Recorded::new(model, settings, own, shared)?;
         Ok(Recorded { tally: self.tally.clone(), ..other })
     }
 
-    /// How many answers were found so far.
+    /// Number of stored answers found so far.
     pub fn found(&self) -> usize {
         self.tally.found.load(Ordering::Relaxed)
     }
 
-    /// The requests whose answers were kept and not as they had been written: in which file, and which. They were asked
-    /// again.
+    /// The requests whose stored answers were damaged, with their file. They were queried again.
     pub fn damaged(&self) -> Vec<String> {
         self.tally.damaged.lock().clone()
     }
 
-    /// The count of [`Recorded::found`] as it goes, to be read from anywhere.
+    /// The live counter of [`Recorded::found`], for other threads.
     pub fn found_so_far(&self) -> &Arc<AtomicUsize> {
         &self.tally.found
     }
 
-    /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is
-    /// settled.
+    /// Marks the end of the run's requests: removes requests of a longer earlier run and settles the database.
     pub fn finish(&self) -> Result<(), StoreError> {
         let Some(own) = &self.own else { return Ok(()) };
         own.answers.forget_requests_from(self.tally.asked.load(Ordering::Relaxed))?;
@@ -98,7 +94,7 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
-    /// The question's entry; the same in both places.
+    /// The entry of a query; the same in both databases.
     fn entry<Q: KeptQuestion>(&self, question: &Q) -> Result<Option<QuestionEntry>, SinkError> {
         let place = self.own.as_ref().or(self.shared.as_ref());
         place.map(|place| place.model.entry(question)).transpose().map_err(plain_error)
@@ -112,20 +108,20 @@ impl<'a> Recorded<'a> {
                 FoundAnswer::Answer(answer) => Some(answer),
                 FoundAnswer::Nothing => None,
                 FoundAnswer::Damaged => {
-                    // Told and not refused: the answer is asked again and takes the damaged one's place.
+                    // Reported, but not an error: the query is repeated and replaces the damaged answer.
                     self.tally.damaged.lock().push(format!("`{}` in {}", open.id, place.answers.path().display()));
                     None
                 }
             })
         };
-        // The run's own first: a run that is resumed has the answers that its tables were made of.
+        // The run's own database first: a resumed run must use the answers of its tables.
         let mut answer = get(&self.own)?;
         if let (Some(_), Some(own)) = (&answer, &self.own) {
             own.answers.name(self.named(open), entry)?;
         } else {
             answer = get(&self.shared)?;
             if let (Some(answer), Some(own)) = (&answer, &self.own) {
-                // A run keeps copies of what it found elsewhere, so that its folder is whole without the shared one.
+                // A run copies shared answers, so that its folder is complete without the cache.
                 own.answers.put::<Q>(&own.model, entry, answer, Some(self.named(open)))?;
             }
         }
@@ -136,7 +132,7 @@ impl<'a> Recorded<'a> {
     fn keep<Q: KeptQuestion>(&self, open: &OpenRequest, answer: &Q::Answer) -> Result<(), StoreError> {
         let Some(entry) = &open.entry else { return Ok(()) };
         let put = |place: &AnswerPlace, named| place.answers.put::<Q>(&place.model, entry, answer, named);
-        // The run's own first: if the second write fails, the run has what it paid for.
+        // The run's own database first: if the second write fails, the run keeps the answer.
         self.own.as_ref().map_or(Ok(()), |own| put(own, Some(self.named(open))))?;
         self.shared.as_ref().map_or(Ok(()), |shared| put(shared, None))
     }
@@ -153,7 +149,7 @@ impl<'a> Recorded<'a> {
     ) -> Result<Usage, LmError> {
         let sink = Mutex::new(sink);
         let refused: Mutex<Option<SinkError>> = Mutex::new(None);
-        // By their positions among the requests that the model has.
+        // By position among the requests passed to the model.
         let waiting: Mutex<BTreeMap<usize, OpenRequest>> = Mutex::default();
         let (mut taken, mut passed) = (0, 0);
         let mut next = || -> Result<Option<Q>, SinkError> {
@@ -171,8 +167,7 @@ impl<'a> Recorded<'a> {
             Ok(None)
         };
         let mut missing = std::iter::from_fn(|| {
-            // An iterator cannot hand an error on: the list ends here, and the error is given when the model has come
-            // back.
+            // An iterator cannot return an error: end the list here, and return the error after the model has returned.
             if refused.lock().is_some() {
                 return None;
             }
@@ -183,11 +178,11 @@ impl<'a> Recorded<'a> {
         });
         let usage = answer(&mut missing, &mut |index, answer| {
             let open = waiting.lock().remove(&index).ok_or("an answer came twice")?;
-            // Kept before anyone sees it: whatever follows from an answer, the answer is there after a kill.
+            // Stored before it is passed on: after a kill, no output exists without its answer.
             self.keep::<Q>(&open, &answer)?;
             sink.lock()(open.position, answer)
         });
-        // After the list: positions within it count from where it began.
+        // After the list: positions in the list count from its start.
         self.tally.asked.fetch_add(taken, Ordering::Relaxed);
         match refused.into_inner() {
             Some(error) => Err(LmError::Sink(error)),
@@ -231,7 +226,7 @@ mod tests {
         ScoreRequest { id: format!("id of {text}"), prompt: Prompt::Text(text.into()), ask: Ask::Labels(labels) }
     }
 
-    /// A model that counts what it is asked; longer prompts are surer, and one letter is never followed by B.
+    /// A model that counts its requests; longer prompts have higher certainty, and one letter is never followed by B.
     fn counting() -> (ScriptedModel, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
@@ -290,7 +285,7 @@ mod tests {
         count.store(0, Ordering::Relaxed);
         assert_eq!(recorded.score_all(&requests).expect("answered"), expected);
         assert_eq!((count.load(Ordering::Relaxed), recorded.found()), (6, 4), "the refused answer is kept too");
-        // A sink that refuses an answer that was found ends the list as well.
+        // A sink that rejects a stored answer ends the list as well.
         let refused = recorded.score(&mut requests.iter().cloned(), &mut |_, _| Err("no".into()));
         assert!(matches!(refused, Err(LmError::Sink(error)) if error.to_string() == "no"));
     }
@@ -423,7 +418,7 @@ mod tests {
             .expect("written");
         let error = Answers::open(&path).expect_err("no database");
         assert!(error.to_string().contains("a.sqlite could not be opened"), "{error}");
-        assert!(hint_of(&error).starts_with("this is no database"), "{error:?}");
+        assert!(hint_of(&error).starts_with("not a database"), "{error:?}");
         let newer = folder.path().join("b.sqlite");
         drop(Answers::open(&newer).expect("opened"));
         let connection = rusqlite::Connection::open(&newer).expect("opened");
@@ -449,7 +444,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp");
         let path = dir.path().join("answers.sqlite");
         let other = rusqlite::Connection::open(&path).expect("opened");
-        // SQLite itself refuses at once to change the journal beside one that means to write.
+        // SQLite immediately refuses to change the journal mode while another connection has a write transaction.
         other.execute_batch("BEGIN IMMEDIATE").expect("begun");
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| Answers::open(&path).map(drop));
@@ -473,7 +468,7 @@ mod tests {
         drop(whole);
         let bytes = std::fs::read(folder.path().join("whole.sqlite")).expect("there");
         let (mut refused, mut healed) = (0, 0);
-        // Fixed places, spread over the file by the golden section.
+        // Fixed positions, spread over the file by the golden section.
         for turn in 0..400_u64 {
             let bit = (turn as f64 * 0.618_033_988_749_895).fract() * (bytes.len() * 8) as f64;
             let mut damaged = bytes.clone();
@@ -553,7 +548,7 @@ mod tests {
         recorded.score_all(&requests).expect("answered");
         assert_eq!((count.load(Ordering::Relaxed), recorded.damaged().len()), (1, 1), "asked again, and told");
         assert_eq!(wrong(&answers), (5, Vec::new()), "healed");
-        // A request whose answer cannot be found is no request that was never asked.
+        // A request whose answer is missing differs from a request that was never made.
         answers
             .connection
             .lock()

@@ -1,4 +1,4 @@
-//! The folder of a run.
+//! Run folders.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -14,49 +14,48 @@ use crate::{
     ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, SAMPLES, StoreError, TableWriter,
 };
 
-/// The file's name in a run folder.
+/// File name in a run folder.
 pub const SUMMARY: &str = "summary.json";
 
-/// What becomes of a run that a folder holds already.
+/// How to treat an existing run in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the new one is refused. One that failed before it had a row is replaced.
+    /// Keep it and return an error. A run that failed before its first row is replaced.
     Refuse,
-    /// It is replaced: the files that its manifest lists go, and nothing else.
+    /// Replace it: only the files listed in its manifest are removed.
     Replace,
-    /// It is gone on with: its answers stay, and the files that follow from them are written anew. Until then the
-    /// tables of stages that are done stay too.
+    /// Resume it: its answers stay, and the files derived from them are rewritten. Until then the tables of completed
+    /// stages stay.
     Resume,
 }
 
-/// The folder of a run that is being written: a manifest, answers, tables of rows, a summary. No other process can
-/// write to it meanwhile.
+/// The folder of a run in progress: manifest, answers, tables and summary. It is locked against other processes.
 ///
-/// Dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, it says `running` for ever and holds what
-/// was flushed.
+/// If dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, the status stays `running` and the
+/// folder holds what was flushed.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     manifest: Manifest,
-    /// The run as it was, where it was resumed on other devices.
+    /// The earlier state of a run that was resumed on other devices.
     moved: Option<MovedRun>,
-    /// Locked as long as the run is written to, and let go with the process.
+    /// Locked while the run is written; released with the process.
     _lock: File,
 }
 
 impl RunFolder {
-    /// Makes the folder (its parents too) and writes a manifest that says `running`.
+    /// Creates the folder and its parents and writes a manifest with status `running`.
     ///
-    /// An empty folder is taken as it is. What becomes of one that holds a run of ours is said by `existing`; resuming
-    /// asks that the run is the same but for what changes no result. One that holds anything else and no manifest of
-    /// ours is always refused, as is one that another process is writing to.
+    /// An empty folder is accepted. For a folder with a run, `existing` decides; resuming requires the same settings,
+    /// except those that affect no result. A folder without a manifest but with other files, or in use by another
+    /// process, is an error.
     pub fn create(path: &Path, existing: Existing, info: RunInfo) -> Result<Self, StoreError> {
-        // A file in its place is named as such: `AlreadyExists` would leave open what is there.
+        // Report a file in place of the folder as such: `AlreadyExists` would be unclear.
         if path.metadata().is_ok_and(|m| !m.is_dir()) {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
         }
         create_folders(path).map_err(StoreError::io("created", path))?;
-        // A folder that is not ours gets no lock; what a run left is read once no other process can be at it.
+        // Check that the folder is a run before locking it; read the run once it is locked.
         earlier_run(path)?;
         let lock = lock(path)?;
         let old = unless_refused(path, existing, earlier_run(path)?)?;
@@ -71,42 +70,41 @@ impl RunFolder {
                 return Err(StoreError::Different { path: path.to_owned(), what });
             }
             run.manifest.resume(&old);
-            // What is left are the tables of stages: samples are written again before anything else.
+            // Only the tables of stages are left: samples are rewritten first.
             run.manifest.contents.remove(SAMPLES);
         }
         let answers = path.join(ANSWERS);
         if existing == Existing::Resume && answers.exists() {
-            // What is to be gone on with can be: before anything of it goes.
+            // Check that the answers can be opened before removing anything.
             let answers = Answers::open(&answers)?;
             answers.check_pages()?;
             if answers.count()? > 0 {
                 run.moved = MovedRun::note(&mut run.manifest, &old);
             }
         }
-        // That the run is going on is said before anything of it goes: killed in between, it must not say that it is
-        // finished. Until they are gone the old files are listed, so that whoever replaces it next knows them.
+        // Update the status first: after a kill the manifest must not claim that the run is finished. It lists the old
+        // files until they are removed, so that a later replacement knows them.
         let old_files: Vec<String> = old.files.into_iter().filter(|name| is_plain(name)).collect();
         run.manifest.files.clone_from(&old_files);
         run.write_manifest()?;
-        // What a process that was killed had not put in its place.
+        // Temporary files of a killed process.
         old_files.iter().try_for_each(|name| remove(&temporary(&run.path.join(name))))?;
         let is_done = |name: &String| run.manifest.contents.contains_key(name) && run.path.join(name).exists();
         let stays = |name: &String| is_database(name) || is_done(name);
         let (mut kept, gone): (Vec<String>, Vec<String>) =
             old_files.into_iter().partition(|name| existing == Existing::Resume && stays(name));
         gone.iter().flat_map(|name| with_side_files(name)).try_for_each(|name| remove(&run.path.join(name)))?;
-        // Earlier versions listed them.
+        // Earlier versions listed side files.
         kept.retain(|name| !is_side_file(name));
         run.manifest.files = kept;
         run.write_manifest()?;
         Ok(run)
     }
 
-    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error.
-    /// Nothing is left behind: whether the system lets the folder be written to is tried with an empty folder that goes
-    /// again at once.
+    /// Returns the run in the folder if [`RunFolder::create`] would accept the folder; otherwise its error. Leaves no
+    /// trace: write access is tested with an empty folder that is removed immediately.
     ///
-    /// What this cannot tell: whether a run that is to be resumed is the same ([`RunInfo::difference`]).
+    /// Does not check whether a run to resume has the same settings ([`RunInfo::difference`]).
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
         if names_a_file(path) {
             return Err(StoreError::NamesAFile { path: path.to_owned() });
@@ -126,27 +124,26 @@ impl RunFolder {
         unless_refused(path, existing, old)
     }
 
-    /// The run's answers.
+    /// Opens the run's answers.
     pub fn answers(&mut self) -> Result<Answers, StoreError> {
         self.list(ANSWERS)?;
         let path = self.path.join(ANSWERS);
         if !path.exists() {
-            // The database and what it has beside it are for the eyes of those who may see the run: made by us, it has
-            // our mode and not its own.
+            // Created by us with our permissions, since `SQLite` would use its own for the database and its side files.
             create_new(&path, Access::Private).map_err(StoreError::io("created", &path))?;
-            // Of a run that was being replaced when its process was killed: a log would be read into the new database.
+            // Side files of a run that was killed while being replaced: an old log would be read into the new database.
             side_files(ANSWERS).iter().try_for_each(|side| remove(&self.path.join(side)))?;
         }
         Answers::open(&path)
     }
 
-    /// What encoders made of the run's texts.
+    /// Opens the run's cached encodings.
     pub fn encodings(&mut self) -> Result<Encodings, StoreError> {
         self.list(ENCODINGS)?;
         Encodings::open(&self.path.join(ENCODINGS))
     }
 
-    /// Lists a database in the manifest; its side files go with it.
+    /// Lists a database in the manifest; its side files are implied.
     fn list(&mut self, database: &str) -> Result<(), StoreError> {
         if !self.manifest.files.iter().any(|name| name == database) {
             self.manifest.files.push(database.to_owned());
@@ -154,25 +151,25 @@ impl RunFolder {
         self.write_manifest()
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The manifest as it stands in the folder.
+    /// The current manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// A new table in the folder, `comparisons.jsonl` for example. That of a stage which an earlier process has done
-    /// stays until this one takes its place by [`RunFolder::stage_done`].
+    /// Creates a table in the folder, such as `comparisons.jsonl`. The table of a stage completed by an earlier process
+    /// stays until [`RunFolder::stage_done`] replaces it.
     pub fn table(&mut self, name: &str) -> Result<TableWriter, StoreError> {
         let path = self.register(name)?;
         let is_there = self.manifest.contents.contains_key(name);
         TableWriter::create_private(&if is_there { temporary(&path) } else { path })
     }
 
-    /// Writes a file as `write` does: whole or not at all.
+    /// Writes a file atomically.
     pub fn write_file<E: From<StoreError>>(
         &mut self,
         name: &str,
@@ -182,39 +179,37 @@ impl RunFolder {
         write_whole_as(&path, Access::Private, write)
     }
 
-    /// Writes `summary.json`: whole or not at all.
+    /// Writes `summary.json` atomically.
     pub fn write_summary(&mut self, summary: &impl Serialize) -> Result<(), StoreError> {
         self.write_json(SUMMARY, summary)
     }
 
-    /// Writes a file of indented JSON: whole or not at all. One that this run has written under that name is replaced.
+    /// Writes a file of indented JSON atomically. Replaces an earlier file of this run with the same name.
     pub fn write_json(&mut self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let path = self.register(name)?;
         write_json(&path, value)
     }
 
-    /// Says in the manifest what the run cost since it began or was resumed.
+    /// Records the cost since the run began or was resumed.
     pub fn set_cost(&mut self, cost: &impl Serialize) -> Result<(), StoreError> {
         let path = self.path.join(MANIFEST);
         self.manifest.cost = serde_json::to_value(cost).map_err(|source| StoreError::Json { path, source })?;
         Ok(())
     }
 
-    /// Leaves the manifest's record of devices and cost as it was, where the run was resumed on other devices and computed
-    /// nothing there; what it was then. Where it computed something, the manifest names both.
+    /// Restores the devices and cost in the manifest, if the run was resumed on other devices and computed nothing
+    /// there; returns the info of the earlier run. Otherwise the manifest records both.
     pub fn keep_devices(&mut self) -> Option<RunInfo> {
         self.moved.take().map(|moved| moved.put_back(&mut self.manifest))
     }
 
-    /// Says in the manifest that a stage of the run's method is done, what it was, and what its table holds. Finish the
-    /// table first.
+    /// Records a completed stage and the content of its table in the manifest. Finish the table first.
     pub fn stage_done(&mut self, stage: &impl Serialize, table: &str) -> Result<(), StoreError> {
         let path = self.path.join(MANIFEST);
         let stage = serde_json::to_value(stage).map_err(|source| StoreError::Json { path, source })?;
         let path = self.path.join(table);
         if self.manifest.contents.remove(table).is_some() {
-            // Said before it is replaced: killed in between, the manifest must not say of the new table what the old
-            // one held.
+            // Before replacing the table: after a kill the manifest must not have the old content for the new table.
             self.write_manifest()?;
             fs::rename(temporary(&path), &path).map_err(StoreError::io("written", &path))?;
         }
@@ -224,25 +219,25 @@ impl RunFolder {
         self.write_manifest()
     }
 
-    /// Says in the manifest that the run ended after this stage, as it was to. Finish the tables first.
+    /// Records that the run stopped after this stage as requested. Finish the tables first.
     pub fn stop(self, after: &str) -> Result<(), StoreError> {
         self.end(RunStatus::Stopped { after: after.to_owned() })
     }
 
-    /// Says in the manifest that the run came to its end. Finish the tables first.
+    /// Records that the run is finished. Finish the tables first.
     pub fn finish(self) -> Result<(), StoreError> {
         self.end(RunStatus::Finished)
     }
 
-    /// Ends the run as it was to, and says what its files hold.
+    /// Ends the run normally and records the content of its files.
     fn end(mut self, status: RunStatus) -> Result<(), StoreError> {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
-            // Read back from the disk, so that what the manifest says is what lies there.
+            // Read back from disk, so that the manifest describes what is stored there.
             let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
-        // One that ended after a stage goes on to fill them.
+        // A run that stopped after a stage will add more answers.
         if status == RunStatus::Finished && self.manifest.files.iter().any(|name| name == ANSWERS) {
             self.manifest.answers = Some(Answers::open_read_only(&self.path.join(ANSWERS))?.extent()?);
         }
@@ -250,19 +245,18 @@ impl RunFolder {
         self.write_manifest()
     }
 
-    /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has
-    /// already.
+    /// Records that the run failed, and why. On a full disk, the manifest is overwritten in place.
     pub fn fail(self, why: impl Into<String>) -> Result<(), StoreError> {
         self.end_early(RunStatus::Failed { why: why.into() })
     }
 
-    /// Says in the manifest that the run was interrupted.
+    /// Records that the run was interrupted.
     pub fn interrupt(self) -> Result<(), StoreError> {
         self.end_early(RunStatus::Interrupted)
     }
 
     fn end_early(mut self, status: RunStatus) -> Result<(), StoreError> {
-        // Rows of a stage that was not done anew; its table of before stands, and answers are kept.
+        // Remove rows of an unfinished stage; its earlier table and the answers are kept.
         for name in self.manifest.contents.keys().filter(|name| is_plain(name)) {
             let _ = fs::remove_file(temporary(&self.path.join(name)));
         }
@@ -272,7 +266,7 @@ impl RunFolder {
         })
     }
 
-    /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
+    /// Lists a file in the manifest before it is created, so that overwriting knows it even after a kill.
     fn register(&mut self, name: &str) -> Result<PathBuf, StoreError> {
         if !is_plain(name) {
             return Err(StoreError::BadName { name: name.to_owned() });
@@ -296,32 +290,31 @@ impl RunFolder {
     }
 }
 
-/// An error where the system would not let a folder be made there, or be written to where it is there already. Nothing
-/// is left behind.
+/// Checks that a folder can be created, or written to if it exists. Leaves no trace.
 pub fn check_writable(folder: &Path) -> io::Result<()> {
     let there = folder.ancestors().find(|part| part.exists());
     if there.is_some_and(|part| !part.is_dir()) {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    // The ancestors of a relative path end in nothing, which is the folder that we are in.
+    // The last ancestor of a relative path is empty, which means the current folder.
     let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Permissions alone do not tell (a medium may be mounted for reading), so it is tried, by a name that no other
-    // thread or machine takes at the same time. The error would name that.
+    // Permissions are not enough (the medium may be read-only), so try it with a unique name. The error would contain
+    // that name.
     let trial = tempfile::Builder::new().prefix(".probity-").tempdir_in(there).and_then(tempfile::TempDir::close);
     trial.map_err(|error| error.kind().into())
 }
 
-/// Whether a path that is no folder yet is called as files are: a run writes several into a folder.
+/// Whether the path of a missing folder looks like a file name: a run writes several files into a folder.
 fn names_a_file(path: &Path) -> bool {
     const FILES: [&str; 9] = ["jsonl", "json", "csv", "tsv", "txt", "html", "parquet", "md", "gz"];
     let extension = path.extension().and_then(|extension| extension.to_str());
     !path.is_dir() && extension.is_some_and(|extension| FILES.contains(&extension.to_ascii_lowercase().as_str()))
 }
 
-/// Databases, which a run that is resumed goes on with and whose rows have seals of their own.
+/// Databases, which a resumed run reuses and whose rows have their own seals.
 const DATABASES: [&str; 2] = [ANSWERS, ENCODINGS];
 
-/// The files that `SQLite` has beside a database while it is open.
+/// Side files of an open `SQLite` database.
 fn side_files(database: &str) -> [String; 2] {
     ["wal", "shm"].map(|side| format!("{database}-{side}"))
 }
@@ -334,13 +327,13 @@ fn is_database(name: &str) -> bool {
     DATABASES.contains(&name) || is_side_file(name)
 }
 
-/// A file of a run, and of a database what a killed process may have left beside it.
+/// A file of a run, with the side files that a killed process may have left beside a database.
 fn with_side_files(name: &str) -> Vec<String> {
     let sides = DATABASES.contains(&name).then(|| side_files(name));
     sides.into_iter().flatten().chain([name.to_owned()]).collect()
 }
 
-/// The file that says that a process is at work.
+/// Lock file of a running process.
 const LOCK: &str = ".lock";
 
 fn lock(path: &Path) -> Result<File, StoreError> {
@@ -354,19 +347,19 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: path.to_owned() }),
-        // A file system that knows no locks: the run goes on without.
+        // On file systems without locks the run proceeds unlocked.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(StoreError::io("locked", at)(error)),
     }
 }
 
-/// The earlier run, unless it is to stay and something of it would be lost.
+/// The earlier run, unless it must be kept and creating the new one would lose data.
 fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Result<Option<Manifest>, StoreError> {
     match old {
         Some(old) if existing == Existing::Refuse && !failed_without_a_row(path, &old) => {
             Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
         }
-        // What somebody has changed between two stages would be written over; what is gone is written again.
+        // Resuming would overwrite files changed by the user between stages; missing files are rewritten.
         Some(old) if existing == Existing::Resume && old.status != RunStatus::Finished => {
             let changed = old.contents.iter().map(|(name, content)| (path.join(name), content));
             let changed = changed.filter(|(path, _)| path.exists());
@@ -379,9 +372,9 @@ fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Res
     }
 }
 
-/// Whether a run failed and nothing of it would be lost. One that says `running` may still be at work.
+/// Whether a run failed without any data worth keeping. A run with status `running` may still be active.
 fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
-    // Samples are written before anything is asked, and can be had again from the data.
+    // Samples are written before the first query and can be read again from the data.
     let empty = |name: &String| {
         let path = path.join(name);
         let has_answers =
@@ -394,9 +387,9 @@ fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
         && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
-/// The manifest of the run that the folder holds; `None` where it is empty, an error where it holds something else.
+/// Reads the manifest of the run in a folder; `None` if the folder is empty, an error if it has other content.
 fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
-    // A run that was killed while it wrote its first manifest leaves the unfinished one behind.
+    // A run killed while writing its first manifest leaves the temporary file.
     let unfinished = temporary(Path::new(MANIFEST));
     let mut holds_any = false;
     for entry in fs::read_dir(path).map_err(StoreError::io("read", path))? {
@@ -418,8 +411,8 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
     }
 }
 
-/// Whether a name stays inside its folder and is not the manifest's or hidden: a manifest comes from a file, and could
-/// list anything.
+/// Whether a name is a plain visible file name other than the manifest's: manifests are untrusted and could list
+/// anything.
 fn is_plain(name: &str) -> bool {
     let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !name.is_empty() && !name.starts_with('.') && name != MANIFEST && name.chars().all(ordinary)

@@ -1,4 +1,4 @@
-//! JSON-lines tables that are written in order whatever order the rows come in.
+//! JSON lines tables that are written in order, whatever the order in which rows arrive.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,15 +10,15 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::access::{Access, create_new};
 
-/// So many finished rows may wait in memory before they are handed to the system.
+/// Maximum number of finished rows buffered before a write.
 pub const FLUSH_EVERY: usize = 16;
 
-/// Where a table's bytes go.
+/// Destination of a table's bytes.
 trait TableOutput: Write + Send {
-    /// Takes back what was written after the first `len` bytes, where that can be done.
+    /// Truncates the output to `len` bytes, if possible.
     fn cut(&mut self, len: u64) -> io::Result<()>;
 
-    /// Makes what was written safe against a power cut, where that can be done.
+    /// Flushes the output to disk, if possible.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -29,14 +29,14 @@ impl TableOutput for File {
 
     fn sync(&mut self) -> io::Result<()> {
         match self.sync_all() {
-            // A device or a pipe has nothing to sync.
+            // Devices and pipes cannot be synced.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
             result => result,
         }
     }
 }
 
-/// A stream that cannot take anything back.
+/// A stream that cannot be truncated.
 struct Stream<W>(W);
 
 impl<W: Write> Write for Stream<W> {
@@ -59,16 +59,16 @@ impl<W: Write + Send> TableOutput for Stream<W> {
     }
 }
 
-/// Writes rows as JSON lines in the order of their indices, each as soon as all before it have come.
+/// Writes rows as JSON lines in the order of their indices, each as soon as all earlier ones have arrived.
 ///
-/// Finished rows reach the system every [`FLUSH_EVERY`] rows, on [`TableWriter::finish`] and when the writer is
-/// dropped: also where the run fails, and then with the rows that still waited for earlier ones, in their order. After
-/// a failed write the file ends with a whole row, wherever the system lets us cut a part off.
+/// Finished rows are written every [`FLUSH_EVERY`] rows, by [`TableWriter::finish`] and on drop, even if the run fails;
+/// then rows still waiting for earlier ones are included in order. After a failed write the file ends with a whole row,
+/// if it can be truncated.
 pub struct TableWriter {
     path: PathBuf,
     output: Box<dyn TableOutput>,
     next: usize,
-    // Rows that came before one of their predecessors, as lines; an index may stand for none or several.
+    // Serialised rows that arrived before an earlier one; an index may have no row or several.
     waiting: BTreeMap<usize, Vec<u8>>,
     // Whole lines, not yet written.
     buffer: Vec<u8>,
@@ -85,10 +85,10 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// A new table in the file. One that exists is refused unless `overwrite`; devices and pipes are written to as they
-    /// are.
+    /// Creates a table in a file. An existing file is an error unless `overwrite`; devices and pipes are written to
+    /// directly.
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, StoreError> {
-        // What exists but is no file (/dev/stdout) holds nothing that could be lost.
+        // An existing path that is not a file (/dev/stdout) holds no data to lose.
         let special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
         let made = if overwrite || special {
             OpenOptions::new().write(true).create(true).truncate(true).open(path)
@@ -98,7 +98,7 @@ impl TableWriter {
         Self::made(path, made)
     }
 
-    /// A new table of a run, which its owner alone may read.
+    /// Creates a private table of a run.
     pub(crate) fn create_private(path: &Path) -> Result<Self, StoreError> {
         Self::made(path, create_new(path, Access::Private))
     }
@@ -112,8 +112,7 @@ impl TableWriter {
         Ok(Self::on(path, Box::new(file)))
     }
 
-    /// A table on a stream, which `name` calls in messages: standard output. Nothing that was written can be taken
-    /// back.
+    /// Creates a table on a stream such as standard output; `name` is used in messages. Output cannot be truncated.
     pub fn to_stream(name: &str, stream: impl Write + Send + 'static) -> Self {
         Self::on(Path::new(name), Box::new(Stream(stream)))
     }
@@ -132,24 +131,24 @@ impl TableWriter {
         }
     }
 
-    /// Hands rows to the system every `rows` rows, at least 1.
+    /// Writes rows in batches of `rows`, at least 1.
     #[must_use]
     pub fn with_flush_every(mut self, rows: usize) -> Self {
         self.flush_every = rows.max(1);
         self
     }
 
-    /// The file, or the stream's name.
+    /// The file path or the stream name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the row of that index, from 0; each index once.
+    /// Adds the row at an index, from 0; each index once.
     pub fn put(&mut self, index: usize, row: &impl Serialize) -> Result<(), StoreError> {
         self.put_all(index, std::iter::once(row))
     }
 
-    /// Takes the rows that stand at that index: any number, none to pass over it.
+    /// Adds the rows at an index: any number, none to skip it.
     pub fn put_all<T: Serialize>(&mut self, index: usize, rows: impl IntoIterator<Item = T>) -> Result<(), StoreError> {
         if self.broken {
             return Err(StoreError::Broken { path: self.path.clone() });
@@ -157,7 +156,7 @@ impl TableWriter {
         if index < self.next || self.waiting.contains_key(&index) {
             return Err(StoreError::Twice { path: self.path.clone(), index });
         }
-        // Made apart from the buffer: a row that has no JSON form half-way leaves the table as it was.
+        // Serialised separately, so that a failing row leaves the buffer unchanged.
         let mut lines = Vec::new();
         for row in rows {
             serde_json::to_writer(&mut lines, &row)
@@ -173,7 +172,7 @@ impl TableWriter {
         if self.buffered_rows >= self.flush_every { self.flush() } else { Ok(()) }
     }
 
-    /// Hands all rows whose predecessors have come to the system.
+    /// Writes all rows whose predecessors have arrived.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let (done, result) = write_counted(&mut *self.output, &self.buffer);
         match result.and_then(|()| self.output.flush()) {
@@ -184,27 +183,27 @@ impl TableWriter {
                 Ok(())
             }
             Err(e) => {
-                // No more rows after a failed write: one that succeeded later would leave a hole before it.
+                // No more rows after a failed write: a later success would leave a gap.
                 self.broken = true;
                 let whole = self.buffer[..done].iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
                 self.written += whole as u64;
-                // The reason that is reported is the failed write; a device that cannot be cut keeps what it took.
+                // Report the failed write; a device that cannot be truncated keeps the partial row.
                 let _ = self.output.cut(self.written);
                 self.buffer.clear();
-                // What has been lost before them cannot be written any more, so neither can these.
+                // Earlier rows are lost, so these cannot be written either.
                 self.waiting.clear();
                 Err(StoreError::io("written", &self.path)(e))
             }
         }
     }
 
-    /// Writes what is left and makes it durable; gives the number of indices. An error where one never came; the others
-    /// are in the file.
+    /// Writes the remaining rows, flushes them to disk and returns the number of indices. An error if an index is
+    /// missing; the other rows are in the file.
     pub fn finish(mut self) -> Result<usize, StoreError> {
         if self.broken {
             return Err(StoreError::Broken { path: self.path.clone() });
         }
-        // Looked at before writing out, which empties it; what came is written all the same.
+        // Checked before writing, which empties it; existing rows are written regardless.
         let missing = (!self.waiting.is_empty()).then_some(self.next);
         self.write_out()?;
         self.output.sync().map_err(StoreError::io("written", &self.path))?;
@@ -214,8 +213,7 @@ impl TableWriter {
         }
     }
 
-    /// Ends the table early: writes every row that has come, those that waited for earlier ones too, and makes them
-    /// durable.
+    /// Ends the table early: writes all rows, including those that waited for earlier ones, and flushes them to disk.
     pub fn abort(mut self) -> Result<(), StoreError> {
         if self.broken {
             return Ok(());
@@ -235,13 +233,13 @@ impl TableWriter {
 impl Drop for TableWriter {
     fn drop(&mut self) {
         if !self.broken {
-            // Nobody is left to hear of an error; `finish` and `abort` report it.
+            // Errors on drop cannot be reported; `finish` and `abort` report them.
             let _ = self.write_out();
         }
     }
 }
 
-/// Writes all bytes, or says how many were taken before the failure.
+/// Writes all bytes; returns the number written before a failure.
 fn write_counted(output: &mut dyn TableOutput, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
@@ -277,7 +275,7 @@ mod tests {
         fs::read_to_string(path).expect("readable")
     }
 
-    /// Takes `room` bytes, a few at a time, then is full.
+    /// Accepts `room` bytes, a few at a time, then is full.
     struct Small {
         bytes: Arc<Mutex<Vec<u8>>>,
         room: usize,
@@ -367,17 +365,17 @@ mod tests {
         let (folder, path, table) = table();
         drop(table);
         let error = TableWriter::create(&path, false).expect_err("exists");
-        assert!(error.to_string().ends_with("rows.jsonl exists already"), "{error}");
+        assert!(error.to_string().ends_with("rows.jsonl already exists"), "{error}");
         assert!(hint_of(&error).contains("--overwrite"));
         assert!(TableWriter::create(&path, true).is_ok());
         for overwrite in [false, true] {
             let error = TableWriter::create(folder.path(), overwrite).expect_err("a folder");
-            assert!(hint_of(&error).contains("this is a folder"), "{error:?}");
+            assert!(hint_of(&error).contains("use the name of a file"), "{error:?}");
         }
         let error = TableWriter::create(&path.join("below.jsonl"), false).expect_err("a file");
         assert!(hint_of(&error).contains("a part of this path is a file"), "{error:?}");
         let error = TableWriter::create(&folder.path().join("no/rows.jsonl"), false).expect_err("no folder");
-        assert!(hint_of(&error).contains("check that the folder"), "{error:?}");
+        assert!(hint_of(&error).contains("check that its folder"), "{error:?}");
     }
 
     #[cfg(target_os = "linux")]
@@ -450,7 +448,7 @@ mod tests {
             prop_assert!(failed.is_none() || ended.is_err());
             let found = String::from_utf8(bytes.lock().expect("not poisoned").clone()).expect("UTF-8");
             prop_assert!(all.starts_with(&found) && (found.is_empty() || found.ends_with('\n')));
-            // Nothing that fitted was lost.
+            // Every row that fitted was kept.
             let next = row(found.lines().count());
             prop_assert!(found.len() == all.len() || found.len() + next.len() > room, "{found:?}");
         }

@@ -1,4 +1,4 @@
-//! Chats to train a model on, the answer last.
+//! Chats for fine-tuning, with the answer last.
 
 use probity_lm::{Message, Prompt, Role};
 use serde::Serialize;
@@ -22,7 +22,7 @@ impl Chat {
     }
 }
 
-/// Writes prompts with their answers as rows `{"messages": […]}`; how many.
+/// Writes prompts with their answers as rows `{"messages": […]}`; returns their number.
 pub(crate) fn write(
     table: &'static str,
     answered: impl Iterator<Item = (Prompt, String)>,

@@ -1,8 +1,8 @@
-//! Studies: methods that answer a question of research with several steps. They revise references, criticise texts, judge
-//! documents, attack judges, and learn from labels. They use the judging methods of [`probity_methods`]; nothing there uses
+//! Studies: research methods with several steps. They revise references, criticise texts, judge documents, attack
+//! judges, and learn from labels. They build on the judging methods of [`probity_methods`], which does not depend on
 //! them.
 //!
-//! [`methods`] lists all methods, those that judge and the studies.
+//! [`methods`] lists all methods: judging methods and studies.
 
 mod attack;
 mod chats;

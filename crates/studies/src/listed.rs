@@ -1,4 +1,4 @@
-//! Lists that a model writes, one entry on each line.
+//! Generated lists with one entry per line.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::stage::{RowError, flatten_into};
 use crate::written::WrittenOutcome;
 
-/// How a list ended.
+/// The outcome of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListedOutcome {
-    /// As the text that holds its entries did.
+    /// The outcome of its text.
     Text(WrittenOutcome),
-    /// There is a text, and no entry in it; methods have a name of their own for that.
+    /// A text without entries; each method has its own name for this.
     Nothing(&'static str),
 }
 
 impl ListedOutcome {
-    /// Of a text with so many entries.
+    /// The outcome of a text with this many entries.
     pub(crate) fn of(written: WrittenOutcome, entries: usize, nothing: &'static str) -> Self {
         match written {
             WrittenOutcome::Written | WrittenOutcome::Truncated if entries == 0 => Self::Nothing(nothing),
@@ -35,12 +35,12 @@ impl ListedOutcome {
         }
     }
 
-    /// How it ended, as outcomes count it: of a list that was cut off the entries count that it has.
+    /// The outcome for counting: the entries of a truncated list count.
     pub(crate) fn counted(&self) -> &'static str {
         if *self == Self::Text(WrittenOutcome::Truncated) { "truncated_used" } else { self.name() }
     }
 
-    /// Writes it into a row.
+    /// Writes the outcome into a row.
     pub(crate) fn tell(&self, row: &mut Value) -> serde_json::Result<()> {
         match self {
             Self::Text(ended) => flatten_into(row, ended),
@@ -51,7 +51,8 @@ impl ListedOutcome {
         }
     }
 
-    /// What the first row of a list says that was written before, or by somebody else; entries are in that field.
+    /// Reads the outcome from the first row of a list, written before or provided by the user; `field` holds the
+    /// entries.
     pub(crate) fn read(row: &Value, field: &str, entries: usize, nothing: &'static str) -> Result<Self, RowError> {
         let ended = match row.get("outcome").filter(|outcome| !outcome.is_null()) {
             Some(name) if name == nothing => Self::Nothing(nothing),
@@ -67,13 +68,13 @@ impl ListedOutcome {
     }
 }
 
-/// The text that a list is read from: without thoughts, and none of it where a thought is open.
+/// The text to parse: without thoughts, and empty if a thought is unfinished.
 pub(crate) fn list_text(result: &GenerateResult) -> Cow<'_, str> {
     without_thoughts(&result.text).unwrap_or_default()
 }
 
-/// The entries of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A
-/// first line that announces the list is none of it.
+/// The distinct entries of a list without bullets, numbers and empty lines, and the number of duplicate lines. A first
+/// line that announces the list is skipped.
 pub(crate) fn listed(text: &str) -> (Vec<String>, usize) {
     let (mut known, mut entries, mut repeated) = (BTreeSet::new(), Vec::new(), 0);
     let lines: Vec<&str> = text.lines().map(bare).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
@@ -91,7 +92,7 @@ pub(crate) fn listed(text: &str) -> (Vec<String>, usize) {
     (entries, repeated)
 }
 
-/// The text without a last line that was cut off.
+/// The text without a truncated last line.
 pub(crate) fn whole_lines(text: &str, is_cut: bool) -> &str {
     match text.rsplit_once('\n') {
         Some((whole, _)) if is_cut => whole,
@@ -99,14 +100,14 @@ pub(crate) fn whole_lines(text: &str, is_cut: bool) -> &str {
     }
 }
 
-/// A line of a list without what makes it one: `- `, `* `, `• `, `3. `, `3) `, `(3) `.
+/// A list line without its bullet or number: `- `, `* `, `• `, `3. `, `3) `, `(3) `.
 fn bare(line: &str) -> &str {
     let line = line.trim().trim_start_matches(['-', '*', '•', '–', '·']).trim_start();
     let inner = line.strip_prefix('(').unwrap_or(line);
     let after = inner.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_number = after.len() < inner.len() && inner.len() - after.len() <= 3;
     match after.strip_prefix(['.', ')', ':']) {
-        // 3.5 is a number, and no place in a list.
+        // 3.5 is a number, not a list marker.
         Some(rest) if is_number && rest.starts_with(char::is_whitespace) => rest.trim_start(),
         _ => line,
     }

@@ -1,4 +1,4 @@
-//! Results that must not depend on the order of samples and candidates.
+//! Results must not depend on the order of samples and candidates.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use serde_json::{Value, json};
 use crate::testing::{generated, run};
 use crate::{DynMethod, MemoryOutput, Metrics, Run, RunSummary};
 
-/// Which lists of the samples are in another order.
+/// Which lists of the samples are shuffled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shuffle {
     Samples,
     Candidates,
 }
 
-/// Figures of the verdicts on pairs as the data have them, and of the same turned.
+/// Figures that refer to the order of candidates in the data.
 const BY_ORDER_OF_DATA: [&str; 4] = ["first_order", "second_order", "given_order", "turned_order"];
 
-/// The list in an order that the seed draws.
+/// The list shuffled with this seed.
 pub(crate) fn shuffled<T: Clone>(list: &[T], seed: u64) -> Vec<T> {
     let mut list = list.to_vec();
     list.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     list
 }
 
-/// Samples, or the candidates of each, in an order that the seed draws.
+/// The samples, or the candidates of each, shuffled with this seed.
 pub(crate) fn reordered(samples: &[Sample], what: Shuffle, seed: u64) -> Vec<Sample> {
     match what {
         Shuffle::Samples => shuffled(samples, seed),
@@ -41,8 +41,8 @@ pub(crate) fn reordered(samples: &[Sample], what: Shuffle, seed: u64) -> Vec<Sam
     }
 }
 
-/// What differs between two summaries but for the order of lists, and figures by the order of the data. Tables have some
-/// of these, so they are compared where samples are shuffled.
+/// The differences between two summaries, ignoring the order of lists and figures that refer to the order of the data.
+/// Tables contain such figures, so they are only compared if samples are shuffled.
 pub(crate) fn differences_of(first: &RunSummary, second: &RunSummary, what: Shuffle) -> Vec<String> {
     let [first, second] = [first, second].map(|summary| {
         let mut summary = serde_json::to_value(summary).expect("plain values");
@@ -53,13 +53,13 @@ pub(crate) fn differences_of(first: &RunSummary, second: &RunSummary, what: Shuf
         summary
     });
     let mut found = Vec::new();
-    // Strengths of candidates are found by steps, whose last digits follow the order of candidates.
+    // Candidate strengths are found iteratively; their last digits depend on the order of candidates.
     let within = if what == Shuffle::Candidates { 1e-9 } else { 0.0 };
     differences(&first, &second, within, "", &mut found);
     found
 }
 
-/// Rows of the first run that the second does not have, two of each table.
+/// Rows of the first run that are missing from the second, two per table.
 pub(crate) fn changed_rows(first: &MemoryOutput, second: &MemoryOutput) -> Vec<String> {
     let sorted = |output: &MemoryOutput, table: &str| {
         let mut rows: Vec<String> = output.rows(table).iter().map(ToString::to_string).collect();
@@ -90,7 +90,7 @@ fn sort_rows(value: &mut Value) {
     }
 }
 
-/// Where two values differ, for a message that can be read.
+/// The differences between two values, as readable messages.
 fn differences(first: &Value, second: &Value, within: f64, at: &str, found: &mut Vec<String>) {
     match (first, second) {
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
@@ -111,16 +111,16 @@ fn is_near(a: Option<f64>, b: Option<f64>, within: f64) -> bool {
     a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= within * a.abs().max(1.0))
 }
 
-/// A number from 0 to 1 that a text and a position decide.
+/// A number from 0 to 1, determined by a text and a position.
 fn noise(text: &str, position: usize) -> f64 {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ position as u64;
     let hash = text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // The last bytes change the highest bits too.
+    // The last bytes should also affect the highest bits.
     let hash = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((hash ^ (hash >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Whose answers depend on nothing but the text of a request.
+/// A model whose answers depend only on the text of a request.
 fn model() -> ScriptedModel {
     let probabilities = |request: &probity_lm::ScoreRequest| {
         let text = request.prompt.text();
@@ -150,7 +150,7 @@ fn model() -> ScriptedModel {
     .with_generation(|request| {
         let text = request.prompt.text();
         let pick = (noise(&text, 3) * 5.0) as usize;
-        // Whatever the prompt is about: a verdict, a rating, and what is none.
+        // One answer for all prompts: a verdict, a rating, or neither.
         generated(if text.contains("[[A]]") {
             ["[[A]]", "[[B]]", "[[B]]", "so [[A]]", "neither"][pick]
         } else if text.contains("[[") {
@@ -161,7 +161,7 @@ fn model() -> ScriptedModel {
     })
 }
 
-/// Samples with three candidates each, gold by two attributes, a preference and references. Their texts and gold differ.
+/// Samples with gold for two attributes, a preference and references, and with distinct texts.
 fn samples(count: usize, candidates: usize) -> Vec<Sample> {
     const WORDS: [&str; 12] =
         ["harbour", "quiet", "Boats", "a", "seven", "leave", "at", "dawn", "nobody", "sees", "the", "lights"];
@@ -211,7 +211,7 @@ fn finished(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
     (result.unwrap_or_else(|error| panic!("{args}: {}", crate::testing::told(&error))), output)
 }
 
-/// Each method on samples with so many candidates.
+/// Each method, with the number of candidates per sample.
 const METHODS: [(&str, usize); 19] = [
     ("compare --attribute coherence", 3),
     ("compare --attribute coherence --rank bradley-terry --template 1 --template 2", 3),
@@ -234,8 +234,8 @@ const METHODS: [(&str, usize); 19] = [
     ("metacritique", 2),
 ];
 
-/// What changes of a run where its samples, and where it says nothing of their order, their candidates are shuffled. Rows
-/// name the positions of candidates, so they are compared where samples are shuffled.
+/// The changes in a run if its samples, or where their order has no meaning its candidates, are shuffled. Rows contain
+/// the positions of candidates, so they are only compared if samples are shuffled.
 pub(crate) fn changes_by_order(
     samples: &[Sample],
     shuffles: &[Shuffle],
@@ -261,9 +261,9 @@ proptest! {
     fn methods_say_the_same_in_any_order_of_samples_and_candidates(seed in any::<u64>()) {
         let mut found = Vec::new();
         for (args, candidates) in METHODS {
-            // More than the groups of a jackknife.
+            // More samples than jackknife groups.
             let samples = samples(204, candidates);
-            // Which candidate is the draft of a reference is drawn by its position; κ counts the first and the second.
+            // The draft of a reference is drawn by position; κ distinguishes the first from the second.
             let shuffles: &[Shuffle] = match args.split(' ').next() {
                 Some("reviseval" | "revision") => &[Shuffle::Samples],
                 _ => &[Shuffle::Samples, Shuffle::Candidates],

@@ -1,4 +1,4 @@
-//! All methods: those that judge, then the studies, one line each.
+//! The registry of all methods: judging methods, then studies, one line each.
 
 use probity_methods::{DynMethod, entry};
 
@@ -21,12 +21,12 @@ const STUDIES: &[&dyn DynMethod] = &[
     entry::<Attack>(),
 ];
 
-/// All methods, in the order in which they are listed.
+/// All methods in display order.
 pub fn methods() -> impl Iterator<Item = &'static dyn DynMethod> + Clone {
     probity_methods::methods().iter().chain(STUDIES).copied()
 }
 
-/// The method of that name.
+/// The method with this name.
 pub fn method(name: &str) -> Option<&'static dyn DynMethod> {
     methods().find(|method| method.name() == name)
 }
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// One golden case per method: two candidates, label probabilities by position, values worked out by hand.
+    /// One golden case per method: two candidates, label probabilities by position, values computed by hand.
     #[test]
     fn golden_cases() {
         let falling = || {
@@ -92,27 +92,27 @@ mod tests {
             })
         };
         let golden = [
-            // p = 2/3 in both orders: everyone wins half.
+            // p = 2/3 in both orders: each candidate wins half
             ("compare --attribute coherence", [0.5, 0.5]),
             // (1·16 + 2·8 + 3·4 + 4·2 + 5·1) / 31
             ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
-            // the number that was generated
+            // the generated number
             ("prompt-scoring --attribute coherence", [7.0, 7.0]),
             // each question 2/3
             ("checklist --attribute coherence", [2.0 / 3.0, 2.0 / 3.0]),
-            // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, each as improbable as it is long
+            // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, with log-probabilities of minus their length
             ("gpt-score --attribute coherence", [-4.0, -4.0]),
             // ln (0.5 / 0.25)
             ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
-            // the rating that was written
+            // the generated rating
             ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
-            // the one logit
+            // the only logit
             ("reward", [0.5, 0.5]),
             // four of seven words kept
             ("revise", [4.0 / 7.0, 4.0 / 7.0]),
-            // the rating that was written, without reference
+            // the generated rating, without reference
             ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
-            // each critique makes one claim, which is true, and the one claim of the reference
+            // each critique makes one true claim, and the only claim of the reference
             ("metacritique", [1.0, 1.0]),
             // ln (0.5 / 0.25), and two words inserted, two replaced and one more inserted, of the first text
             ("revision --judge parapluie --metric levenshtein-source:unit=word", [2.0_f64.ln(), 5.0]),
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Answers in the order asked; the scripted model answers last first.
+    /// Answers in request order; the scripted model answers in reverse.
     struct InOrder(ScriptedModel);
 
     impl LanguageModel for InOrder {
@@ -162,13 +162,13 @@ mod tests {
         }
     }
 
-    /// The small runs of `tests/methods.json`, and others of methods that can be asked for several things at once.
+    /// The small runs of `tests/methods.json`, and others of methods with several modes.
     fn runs() -> Vec<String> {
         let rows: BTreeMap<String, Value> =
             serde_json::from_str(include_str!("../../../tests/methods.json")).expect("a row for each method");
         let judging: BTreeSet<&str> = judging().collect();
         assert_eq!(rows.keys().map(String::as_str).collect::<BTreeSet<_>>(), judging, "rows of tests/methods.json");
-        // A reward model has no labels, and critiques are asked of samples with critiques.
+        // A reward model has no labels, and `metacritique` needs samples with critiques.
         let rows = rows.iter().filter(|(name, _)| !["reward", "metacritique"].contains(&name.as_str()));
         let small = rows.map(|(name, row)| format!("{name} {}", row["arguments"].as_str().expect("arguments")));
         let several = [
@@ -182,8 +182,8 @@ mod tests {
         small.chain(several.map(str::to_owned)).collect()
     }
 
-    /// Methods with scores of candidates: one that reads documents has none, what learns needs more than one sample, and
-    /// an attack writes what becomes of scores.
+    /// Methods with candidate scores. `refeval` reads documents, `learn` needs more than one sample, and `attack`
+    /// writes the effects on scores.
     fn judging() -> impl Iterator<Item = &'static str> {
         let names = methods().filter(|method| method.needs().samples).map(DynMethod::name);
         names.filter(|name| !name.starts_with("learn") && *name != "attack")
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Whose answers depend on the prompt alone.
+    /// A model whose answers depend only on the prompt.
     fn noisy() -> ScriptedModel {
         ScriptedModel::from_probabilities(|request| {
             let text = request.prompt.text();

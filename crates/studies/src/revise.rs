@@ -22,10 +22,10 @@ use crate::judge::Mode;
 use crate::question::LayoutOptions;
 use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature, StageSpec, chats};
 
-/// The table of all references that were made.
+/// The table of all generated references.
 pub(crate) const REVISIONS: &str = "revisions";
 
-/// The table of samples with these references.
+/// The table of samples with their references.
 const REVISED: &str = "revised";
 
 /// Revision; see [`Method::LONG_ABOUT`].
@@ -102,7 +102,7 @@ fn focus(params: &ReviseParams) -> Result<RevisionFocus, MethodError> {
     }
 }
 
-/// Writes the samples with their references; how many are left out for want of any.
+/// Writes the samples with their references; returns the number omitted because they have none.
 fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) -> Result<usize, MethodError> {
     let mut samples = Vec::new();
     let mut left_out = 0;
@@ -127,7 +127,7 @@ fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) ->
     Ok(left_out)
 }
 
-/// The sample, or the part of it that is one candidate.
+/// The sample, or its part with a single candidate.
 fn with_references(sample: &Sample, part: Option<usize>, references: Vec<SharedText>) -> Sample {
     match part {
         None => Sample { references, ..sample.clone() },

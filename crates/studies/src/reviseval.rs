@@ -1,4 +1,4 @@
-//! `RevisEval` whole (Zhang et al. 2024): references by revision, then a judge or metrics against them.
+//! The complete `RevisEval` (Zhang et al. 2024): references by revision, then a judge or metrics with these references.
 
 mod analyses;
 mod evaluators;
@@ -34,7 +34,7 @@ use scored::{ReadyMetric, ReferenceScores};
 use sets::TrainingSets;
 use tables::{EvaluatorTables, pairs_table};
 
-/// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
+/// References by revision, with judges and metrics; see [`Method::LONG_ABOUT`].
 pub(crate) struct RevisEval;
 
 impl Method for RevisEval {
@@ -160,9 +160,9 @@ Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per que
     }
 }
 
-/// The judge in all parts that it has.
+/// The judge in its different settings.
 struct JudgeParts<'m> {
-    /// With the temperature of each cycle; empty without a judge.
+    /// Each with the temperature of its cycle; empty without a judge.
     cycles: Vec<(Option<f64>, ModelJudge<'m>)>,
     /// For ratings of single texts.
     rating: Option<ModelJudge<'m>>,
@@ -208,7 +208,7 @@ fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>
     Reviser::new(how, &params.kinds(), &foci, samples)
 }
 
-/// What is judged, and what it is held against.
+/// The texts to judge and their references.
 struct ReferenceWork<'a> {
     params: &'a RevisEvalParams,
     samples: &'a [Sample],
@@ -221,7 +221,7 @@ impl ReferenceWork<'_> {
         self.params.judging.mode == Mode::Pairwise
     }
 
-    /// What the judge is asked under: metrics alone take the mean over paraphrases.
+    /// The kinds of references that the judge uses; empty without a judge.
     fn judged(&self) -> &[Reference] {
         if self.params.no_judge { &[] } else { &self.params.reference }
     }
@@ -240,7 +240,7 @@ impl ReferenceWork<'_> {
         self.judged().iter().map(evaluator).collect()
     }
 
-    /// Adds what each metric says under each kind of reference, and their vote on pairs; what the metrics are.
+    /// Adds the verdicts of each metric with each kind of reference, and their vote on pairs; returns the metrics.
     fn metric_evaluators(
         &self,
         chosen: &Chosen,
@@ -253,8 +253,7 @@ impl ReferenceWork<'_> {
             let mut metrics = Vec::with_capacity(ready.len());
             for metric in &ready {
                 let scored = metric.score(self.samples, self.units, self.pool, reference)?;
-                // Each text of a pair is nearest to its own revision, so that the vote of the revisions would be a tie
-                // whatever they are.
+                // Each text of a pair is closest to its own revision, so a vote over revisions would always be a tie.
                 let averaged = matches!(reference, Reference::Diversified | Reference::Each);
                 let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
                 let by = Evaluator::Metric(metric.choice.label().to_owned());
@@ -266,7 +265,7 @@ impl ReferenceWork<'_> {
         Ok(ready.iter().map(ReadyMetric::described).collect())
     }
 
-    /// How alike references and candidates are; nothing without a judge, who is compared by it.
+    /// The similarity of references and candidates; empty without a judge, the only evaluator compared by it.
     fn similarity(&self, chosen: &Chosen, run: &Run<'_>) -> Result<Vec<(Reference, ReferenceScores)>, MethodError> {
         if self.params.no_judge || !self.params.reference.contains(&Reference::None) {
             return Ok(Vec::new());
@@ -277,7 +276,7 @@ impl ReferenceWork<'_> {
     }
 }
 
-/// What the summary says.
+/// The contents of the summary.
 struct SummaryParts {
     values: Value,
     tables: Vec<Table>,

@@ -6,8 +6,8 @@ use super::{AttentionQuery, AttentionScratch, AttentionTask, HeadOutputs, HeadTo
 use crate::ProductForm;
 use crate::simd::{LANES, Simd};
 
-/// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to
-/// whole vectors.
+/// Packs a head: keys in blocks of sixteen tokens side by side, so that a vector holds scores, and each token's values
+/// padded to whole vectors.
 pub(super) fn pack_head(tokens: &HeadTokens<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
     let dim = tokens.shape.head_dim;
     for (token, to) in to_values.chunks_exact_mut(tokens.shape.padded_dim()).enumerate() {
@@ -20,12 +20,13 @@ pub(super) fn pack_head(tokens: &HeadTokens<'_>, to_keys: &mut [f32], to_values:
     }
 }
 
-/// Queries that are computed together, over the same keys and values, at most: the most rows of a register tile.
+/// Maximum number of queries that are computed together over the same keys and values: the most rows of a register
+/// tile.
 const QUERIES: usize = 12;
 
 #[inline(always)]
 pub(super) fn run_task<S: Simd>(task: &AttentionTask<'_>, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>) {
-    // Two vectors more than the positions: the last blocks of a span are stored whole.
+    // Two vectors more than the positions, because the last blocks of a span are stored whole.
     let stride = (task.segment.positions() + 2 * LANES).next_multiple_of(LANES);
     scratch.scores.set_len(QUERIES * stride);
     scratch.queries.set_len(QUERIES * task.shape.head_dim);
@@ -33,7 +34,7 @@ pub(super) fn run_task<S: Simd>(task: &AttentionTask<'_>, scratch: &mut Attentio
     let mut first = 0;
     while first < count {
         let tile = FloatTile { task, first, stride };
-        // The conditions are known when this is compiled: no code is made for tiles that the registers do not hold.
+        // The conditions are known at compile time: no code is generated for tiles that exceed the registers.
         first += match S::ROWS[ProductForm::Float as usize].min(count - first) {
             QUERIES.. if S::ROWS[ProductForm::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
             8.. if S::ROWS[ProductForm::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
@@ -45,7 +46,7 @@ pub(super) fn run_task<S: Simd>(task: &AttentionTask<'_>, scratch: &mut Attentio
     }
 }
 
-/// A few queries from `first` of a task.
+/// A few queries of a task, from `first`.
 struct FloatTile<'a> {
     task: &'a AttentionTask<'a>,
     first: usize,
@@ -53,7 +54,7 @@ struct FloatTile<'a> {
 }
 
 impl FloatTile<'_> {
-    /// Computes `Q` queries; returns how many.
+    /// Computes `Q` queries and returns `Q`.
     #[inline(always)]
     fn run<S: Simd, const Q: usize>(&self, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>) -> usize {
         let scores: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch.scores);
@@ -82,7 +83,7 @@ impl FloatTile<'_> {
         Q
     }
 
-    /// Unscaled scores against every block of keys that one of the queries sees.
+    /// Unscaled scores against every block of keys that at least one of the queries sees.
     #[inline(always)]
     fn scores<S: Simd, const Q: usize>(
         &self,
@@ -98,8 +99,7 @@ impl FloatTile<'_> {
             // Two blocks at a time.
             for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
                 let at = position + index * 2 * LANES;
-                // Blocks are computed whole, whatever is seen of them: a query's weights are made of its own positions
-                // alone.
+                // Blocks are computed completely: a query's weights only use its own positions.
                 if at + 2 * LANES <= seen.start || at >= seen.end {
                     continue;
                 }
@@ -151,8 +151,8 @@ impl FloatTile<'_> {
         vector: usize,
         out: &HeadOutputs<'_>,
     ) {
-        // Positions that all queries see are weighed together, those before and behind one query at a time. For each
-        // query that is one ascending chain, whichever queries it shares a tile with.
+        // Positions that all queries see are summed together, earlier and later ones per query. Each query has one
+        // ascending chain, independent of the other queries in the tile.
         let from = queries.iter().fold(0, |most, q| most.max(q.start));
         let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
         let mut y = [[S::splat(0.0); 2]; Q];
@@ -239,7 +239,7 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
     for scores in whole.iter() {
         max = S::max(S::load(scores), max);
     }
-    // The largest is taken off before scaling: its weight is then exactly one, whatever the scale.
+    // The maximum is subtracted before scaling, so that its weight is exactly one for any scale.
     let max = S::splat(S::reduce_max(max));
     let mut sum = S::splat(0.0);
     for scores in whole.iter_mut() {

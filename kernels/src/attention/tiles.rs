@@ -1,9 +1,9 @@
-//! Attention in bf16, in the order of [`ProductForm::Tiles`](crate::ProductForm): on a unit of tiles, or in vectors.
+//! Attention in bf16, in the order of [`ProductForm::Tiles`](crate::ProductForm), on a tile unit or with vectors.
 //!
-//! Keys of sixteen tokens lie side by side, values two positions to a word, so that tiles read both in place. Values are
-//! summed over 32 positions from a multiple of 32 on, however the past is cut into spans: the steps that two spans share
-//! are collected first. A zero weight does not cancel a NaN, so a token whose values are not finite gets keys that are
-//! not finite either, and affects those that attend to it and no others.
+//! Keys of sixteen tokens are stored side by side and values with two positions per word, so that tiles read both in
+//! place. Values are summed over steps of 32 positions from a multiple of 32, independent of the division into spans:
+//! steps that two spans share are gathered first. A zero weight does not cancel a NaN, so a token with non-finite
+//! values gets NaN keys, which affect only the rows that attend to it.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use crate::isa::TileRegisters;
 use crate::simd::{LANES, Simd, round_pairs, to_bf16};
 use crate::tiles::{TILE_ROWS, TileFactors, TileUnit, add_pair, end_step};
 
-/// Elements or positions that a product sums at a time.
+/// Elements or positions per summation step.
 pub(super) const STEP: usize = 32;
 /// Queries that are computed together: two tiles of rows.
 const QUERIES: usize = 2 * TILE_ROWS;
-/// Two elements that are not a number.
+/// Two NaN elements.
 const NAN_PAIR: u32 = 0x7fc0_7fc0;
 
-/// Packs a head into zeros: of keys sixteen tokens side by side, of values two tokens to a word.
+/// Packs a head into zeros: keys of sixteen tokens side by side, values with two tokens per word.
 #[inline(always)]
 pub(super) fn pack_head<S: Simd>(tokens: &HeadTokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]) {
     let (padded, key_rows) = (tokens.shape.padded_dim(), tokens.shape.key_rows());
     for token in 0..tokens.len() {
         let (key, value) = tokens.token(token);
-        // As bits, magnitudes order like their values; from this one on they round to infinity.
+        // Magnitudes have the same order as bits as by value; from this one on they round to infinity.
         let is_finite = value.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff)) < 0x7f7f_8000;
         let block = &mut to_keys.as_chunks_mut::<LANES>().0[token / LANES * key_rows..][..key_rows];
         for (key, block) in key.chunks(STEP).zip(block.chunks_exact_mut(STEP / 2)) {
@@ -48,7 +48,7 @@ pub(super) fn pack_head<S: Simd>(tokens: &HeadTokens<'_>, start: usize, to_keys:
     }
 }
 
-/// The products, to rows that are `row` apart, on the machine's own tiles where they are used.
+/// The products, to rows `row` apart, on the tile unit if there is one.
 #[inline(always)]
 fn multiply<S: Simd>(unit: Option<&TileRegisters>, factors: &TileFactors<'_>, to: &mut [f32], row: usize) {
     if let Some(tiles) = unit {
@@ -64,7 +64,7 @@ fn multiply<S: Simd>(unit: Option<&TileRegisters>, factors: &TileFactors<'_>, to
     }
 }
 
-/// `R` rows in vectors; returns how many.
+/// Computes `R` rows with vectors and returns `R`.
 #[inline(always)]
 fn multiply_rows<S: Simd, const R: usize>(
     factors: &TileFactors<'_>,
@@ -96,8 +96,8 @@ fn multiply_rows<S: Simd, const R: usize>(
     R
 }
 
-/// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what
-/// they hold, in each of sixteen lanes the second of a word before the first.
+/// Rounds each 32 floats of a row to sixteen words, stored from the beginning of the row. Returns the sum of the
+/// rounded values, where each of sixteen lanes adds a word's second value before the first.
 #[inline(always)]
 fn round_row<S: Simd>(unit: Option<&TileRegisters>, row: &mut [u32]) -> f32 {
     if let Some(tiles) = unit {
@@ -114,14 +114,14 @@ fn round_row<S: Simd>(unit: Option<&TileRegisters>, row: &mut [u32]) -> f32 {
     S::sum(sum)
 }
 
-/// Replaces scores, of which the first `len` count, by `exp(scale · (score − max))` to four digits, twice what bf16
+/// Replaces the first `len` scores by `exp(scale · (score − max))`, accurate to four digits, twice as many as bf16
 /// keeps.
 #[inline(always)]
 fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
     scores[len..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
     let lowest = S::splat(f32::NEG_INFINITY);
-    // Four at a time: a maximum waits for the one before it, and its order changes nothing.
+    // Four at a time, because each maximum waits for the previous one. The order does not affect the result.
     let mut most = [lowest; 4];
     let (quads, rest) = scores.as_chunks::<4>();
     for quad in quads {
@@ -146,8 +146,8 @@ pub(super) fn run_task<S: Simd>(
     scratch: &mut AttentionScratch,
     out: &HeadOutputs<'_>,
 ) {
-    // Room for whole blocks of keys behind the last position; in an odd number of lines, since at a power of two the
-    // rows of a tile would all want the same lines of a cache.
+    // Room for whole blocks of keys after the last position. An odd number of cache lines, since at a power of two all
+    // rows of a tile would compete for the same lines.
     let stride = (task.segment.positions() + STEP).next_multiple_of(STEP) + LANES;
     scratch.scores.set_len(QUERIES * stride);
     scratch.queries.set_len(QUERIES * task.shape.key_rows());
@@ -171,8 +171,8 @@ pub(super) fn run_task<S: Simd>(
     }
 }
 
-/// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in
-/// several spans or are not all there.
+/// The values of some steps, each 16 rows of two positions: in place, or gathered in `room` if they are incomplete or
+/// in several spans.
 fn value_steps<'a>(task: &'a AttentionTask<'_>, steps: Range<usize>, room: &'a mut Buffer<u32>) -> Vec<&'a [u32]> {
     let padded = task.shape.padded_dim();
     let len = STEP / 2 * padded;
@@ -198,7 +198,7 @@ fn value_steps<'a>(task: &'a AttentionTask<'_>, steps: Range<usize>, room: &'a m
             if from < until {
                 let values = span.head_values(task.shape, task.kv_head);
                 let values = &values[(from / 2 - position / 2) * padded..(until.div_ceil(2) - position / 2) * padded];
-                // Where two spans share a row, each has zeros for the other's position.
+                // If two spans share a row, each has zeros for the other's position.
                 for (to, from) in to[(from - step * STEP) / 2 * padded..].iter_mut().zip(values) {
                     *to |= from;
                 }
@@ -210,7 +210,7 @@ fn value_steps<'a>(task: &'a AttentionTask<'_>, steps: Range<usize>, room: &'a m
     steps.zip(whole).map(|(step, whole)| whole.unwrap_or_else(|| collected(step))).collect()
 }
 
-/// What a task's queries are computed with, a tile at a time.
+/// The inputs of a task's queries, for one tile at a time.
 struct QueryTile<'a> {
     task: &'a AttentionTask<'a>,
     unit: Option<TileRegisters>,
@@ -219,7 +219,7 @@ struct QueryTile<'a> {
     first_step: usize,
     /// Steps of two blocks of keys.
     keys: Vec<&'a [u32]>,
-    /// Words of a row of scores.
+    /// Words per row of scores.
     stride: usize,
     queries: &'a mut [u32],
     scores: &'a mut [u32],
@@ -252,7 +252,7 @@ impl QueryTile<'_> {
         self.weigh::<S>(queries, &sums, start..end, out);
     }
 
-    /// Unscaled scores against every block of keys that one of the queries sees.
+    /// Unscaled scores against every block of keys that at least one of the queries sees.
     #[inline(always)]
     fn scores<S: Simd>(&mut self, queries: &[AttentionQuery], seen: &Range<usize>) {
         let (dim, key_rows) = (self.task.shape.head_dim, self.task.shape.key_rows());
@@ -311,7 +311,7 @@ impl QueryTile<'_> {
                     out.fill(f32::NAN);
                     continue;
                 }
-                // Plus zero: steps that only others see turn −0 to 0.
+                // Adding zero normalises −0, which steps that only other queries see would turn into 0.
                 let (weight, zero) = (S::splat(*weight), S::splat(0.0));
                 let (whole, rest) = out.as_chunks_mut::<LANES>();
                 let sums = sums.as_chunks::<LANES>().0;

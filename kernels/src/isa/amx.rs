@@ -1,6 +1,6 @@
-//! Products on AMX tiles: sixteen rows by sixteen outputs at once, in the bits of their twins.
+//! Products on AMX tiles: sixteen rows by sixteen outputs at once, with the same bits as the portable implementation.
 //!
-//! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as
+//! Integer tiles are exact, so scales are applied as on other instruction sets. The bf16 tile sums as
 //! [`ProductForm::Tiles`](crate::ProductForm) says.
 
 mod expansion;
@@ -34,8 +34,7 @@ fn is_available() -> bool {
 }
 
 fn has_tiles() -> bool {
-    // SAFETY: every x86-64 machine has `cpuid`; `xgetbv` is asked only where the system has switched on extended
-    // states.
+    // SAFETY: every x86-64 machine has `cpuid`; `xgetbv` is called only if the system has enabled extended states.
     unsafe {
         let os_saves_states = __cpuid_count(1, 0).ecx >> 27 & 1 == 1;
         // Bits of leaf 7: bf16 tiles, tiles, integer tiles.
@@ -46,12 +45,12 @@ fn has_tiles() -> bool {
 
 #[target_feature(enable = "xsave")]
 fn tiles_are_saved() -> bool {
-    // SAFETY: the system has switched on extended states, or the caller would not ask.
+    // SAFETY: the system has enabled extended states, which the caller has checked.
     let states = unsafe { _xgetbv(0) };
     states >> 17 & 0b11 == 0b11
 }
 
-/// Asks the system for the state that tiles need: Linux grants it to a process once, for all of its threads.
+/// Requests the state that tiles need from the system: Linux grants it to a process once, for all of its threads.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -92,14 +91,14 @@ struct TileConfig {
 /// Rows of two tiles.
 const TWO_TILES: usize = 2 * TILE_ROWS;
 
-/// A thread's tile registers, configured: 0 to 3 hold results of 16 × 16, 4 and 5 rows of activations, 6 and 7 weights.
+/// A thread's configured tile registers: 0 to 3 hold 16 × 16 results, 4 and 5 rows of activations, 6 and 7 weights.
 pub(crate) struct TileRegisters {
     quads: usize,
 }
 
 impl Drop for TileRegisters {
     fn drop(&mut self) {
-        // SAFETY: whoever holds a `Tiles` configured this thread's registers.
+        // SAFETY: the holder of a `TileRegisters` has configured this thread's registers.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
@@ -158,7 +157,7 @@ impl TileUnit for TileRegisters {
                 Some(next) => {
                     by_type!(next.0.weights.weight_type(), half_turns(self, panel, rows, sums, fresh, Some(next)));
                 }
-                // Nothing to expand, of any type.
+                // Nothing to expand, so any type will do.
                 None => half_turns::<types::Q8_0, 8, false>(self, panel, rows, sums, fresh, None),
             }
         }
@@ -209,8 +208,8 @@ fn int_rows<'a>(
     }
 }
 
-/// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part
-/// meanwhile, a little with each step.
+/// Multiplies all rows with a panel. Tile products run independently; the other units expand the next part meanwhile, a
+/// share with each step.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
 fn half_turns<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
     tiles: &TileRegisters,
@@ -236,7 +235,7 @@ fn half_turns<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// Groups whose products are under way together, each in a tile register of its own.
+/// Groups whose products are in flight together, each in a separate tile register.
 const TOGETHER: usize = 4;
 /// A tile of integer results, each row a cache line.
 #[derive(Clone, Copy)]
@@ -246,7 +245,7 @@ struct Dots([[i32; LANES]; TILE_ROWS]);
 /// Multiplies a group of weights, `A` and `B` naming the registers for activations and weights, into register `C`.
 macro_rules! multiply {
     ($words:expr, $weights:expr, $a:literal, $b:literal, $c:literal) => {
-        // SAFETY: the caller vouches for 16 rows of words 32 bytes apart and the weights' rows 128 bytes apart.
+        // SAFETY: the caller guarantees 16 rows of words 32 bytes apart and the weights' rows 128 bytes apart.
         unsafe {
             asm!(
                 concat!("tileloadd ", $a, ", [{words} + {row}]"),
@@ -271,7 +270,7 @@ macro_rules! store {
     };
 }
 
-/// `Form::Int8` with signed weights in groups of `4 · QUADS`; `tile` holds 16 rows, `sums` begin at zero where they are
+/// `Form::Int8` with signed weights in groups of `4 · QUADS`; `tile` holds 16 rows, `sums` start at zero if they are
 /// `fresh`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn int_tile<const QUADS: usize, const MINIMA: bool>(
@@ -299,7 +298,8 @@ fn int_tile<const QUADS: usize, const MINIMA: bool>(
                 *y = unsafe { _mm512_loadu_ps(sums[half].as_ptr()) };
             }
         }
-        // While one block of groups is multiplied, the one before it is scaled: a product takes longer than its turn.
+        // While one block of groups is multiplied, the previous one is scaled: a product's latency exceeds its issue
+        // interval.
         let blocks = groups.div_ceil(TOGETHER);
         for block in 0..=blocks {
             let first = block * TOGETHER;
@@ -336,7 +336,7 @@ fn int_tile<const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// Adds a group's products, scaled.
+/// Adds a group's scaled products.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
 fn scale<const QUADS: usize, const MINIMA: bool>(
@@ -364,10 +364,10 @@ fn scale<const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// An instruction on the registers that it names: a tile's address, and how many words its rows are apart.
+/// An instruction on the named registers, a tile's address, and the distance of its rows in words.
 macro_rules! step {
     (load $register:literal, $words:expr, $row:expr) => {
-        // SAFETY: the caller vouches for 16 rows of 64 bytes, so many words apart.
+        // SAFETY: the caller guarantees 16 rows of 64 bytes, that many words apart.
         unsafe {
             asm!(
                 concat!("tileloadd ", $register, ", [{words} + {row}]"),
@@ -386,12 +386,12 @@ macro_rules! step {
         unsafe { asm!(concat!("tilezero ", $c), options(nostack, nomem)) }
     };
     (store $c:literal, $to:expr, $row:expr) => {
-        // SAFETY: the caller vouches for room for 16 rows of 64 bytes, so many words apart.
+        // SAFETY: the caller guarantees room for 16 rows of 64 bytes, that many words apart.
         unsafe { asm!(concat!("tilestored [{to} + {row}], ", $c), to = in(reg) $to, row = in(reg) 4 * $row, options(nostack)) }
     };
 }
 
-/// Loads or stores the results of `R` tiles of rows, so many floats apart, by `C` of columns.
+/// Loads or stores the results of `R` tiles of rows, that many floats apart, by `C` of columns.
 macro_rules! results {
     ($what:ident, $r:expr, $c:expr, $at:expr, $row:expr) => {{
         let (at, row) = ($at, $row);
@@ -409,7 +409,7 @@ macro_rules! results {
     }};
 }
 
-/// `R` tiles of rows by `C` of columns; everything fits.
+/// `R` tiles of rows by `C` of columns, all of them in bounds.
 #[inline(always)]
 fn products<const R: usize, const C: usize>(
     factors: &TileFactors<'_>,
@@ -428,8 +428,7 @@ fn products<const R: usize, const C: usize>(
 }
 
 /// `Form::Tiles`: weights `(k / 2, half, output, 2)`, one or two tiles of rows `(k / 32, 16 rows, 16)` words of two
-/// each; sums begin at zero where they are `fresh`. `meanwhile` is called behind each step's products, which are still
-/// under way then.
+/// each; sums start at zero if they are `fresh`. `meanwhile` is called after each step's products are issued.
 #[inline(always)]
 fn half_tiles<const R: usize>(
     _: &TileRegisters,
@@ -470,8 +469,8 @@ fn zero() {
     step!(zero "tmm3");
 }
 
-/// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`, each tile 16 rows of 64 bytes, so many words
-/// apart.
+/// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`; each tile is 16 rows of 64 bytes, that many
+/// words apart.
 #[inline(always)]
 fn multiply_tiles<const R: usize, const C: usize>(
     (rows, row): ([*const u32; R], usize),

@@ -1,4 +1,4 @@
-//! NEON, its dot products and its products of matrices of bytes.
+//! NEON, with its byte dot products and byte matrix products.
 
 pub(crate) mod neon;
 pub(crate) mod neon_dot;

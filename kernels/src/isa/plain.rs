@@ -1,4 +1,4 @@
-//! Portable Rust: the twin that the others are tested against.
+//! Portable Rust, the reference that the other instruction sets are tested against.
 
 use half::f16;
 
@@ -12,8 +12,8 @@ use crate::tiles::{IntTile, PanelSums, TileFactors, TileUnit};
 pub(super) const FACTS: IsaFacts =
     IsaFacts { is_available: || true, rows: Plain::ROWS, has_byte_dot: false, pair_tile: || None, has_tiles: false };
 
-/// Compiles a body over [`Plain`]. Portable code all the same; but x86-64 without the instruction for it makes each
-/// fused multiply-add a call of the library.
+/// Compiles a body over [`Plain`]. The code is portable, but x86-64 without FMA calls a library function for each fused
+/// multiply-add.
 macro_rules! plain {
     ($body:ident ($($arg:ident : $ty:ty),*)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -51,7 +51,7 @@ impl Simd for Plain {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
-    // Small tiles, and no weights where they lie: half of the crate's time to compile had gone into this twin's.
+    // Small tiles, and no weights in place: this implementation took half of the crate's compile time.
     const ROWS: [usize; ProductForm::ALL.len()] = [4; 4];
     const IN_PLACE: bool = false;
 
@@ -72,13 +72,13 @@ impl Simd for Plain {
         sub = |a, b| a - b;
         mul = |a, b| a * b;
         div = |a, b| a / b;
-        // With NaN the second operand, as the instructions of x86 give it.
+        // With NaN the result is the second operand, as on x86.
         max = |a, b| if a > b { a } else { b };
         min = |a, b| if a < b { a } else { b };
     }
     #[inline(always)]
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // A closure in place of the loop would not be compiled for the caller's instruction set.
+        // A closure would not be compiled for the caller's instruction set.
         let mut y = c;
         for i in 0..LANES {
             y[i] = a[i].mul_add(b[i], c[i]);
@@ -181,7 +181,7 @@ impl IntProducts for Plain {
     }
 }
 
-/// There are no tiles here, and nobody has any.
+/// An uninhabited type: this architecture has no tile unit.
 #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "this architecture has a unit of tiles"))]
 pub(crate) struct NoTiles(std::convert::Infallible);
 

@@ -1,4 +1,4 @@
-//! Products on a machine's [unit of tiles](TileUnit).
+//! Products on a machine's [tile unit](TileUnit).
 
 use super::{ExpandedPanels, PanelWork};
 use crate::isa::TileRegisters;
@@ -6,11 +6,11 @@ use crate::pack::PackedPart;
 use crate::tiles::{PanelSums, TILE_ROWS, TileUnit};
 use crate::{ProductForm, WeightType};
 
-/// What computes beside the unit.
+/// The lanes for computations outside the unit.
 type Lanes = <TileRegisters as TileUnit>::Lanes;
 
-/// Adds the products of a part to the rows' sums, with the unit configured for it. The rows are packed for one, so it is
-/// there.
+/// Adds the products of a part to the rows' sums, with the unit configured for it. The rows are packed for a unit, so
+/// there is one.
 pub(super) fn add(
     tiles: &mut Option<TileRegisters>,
     work: &PanelWork<'_>,
@@ -19,7 +19,7 @@ pub(super) fn add(
 ) {
     let (form, weight_type) = (work.part.weights.form(), work.part.weights.weight_type());
     let quads = if form == ProductForm::Int8 { weight_type.group_len() / 4 } else { 16 };
-    // Registers are let go before they are configured anew, not behind.
+    // Registers are released before they are configured again.
     if tiles.take_if(|tiles| tiles.quads() != quads).is_some() || tiles.is_none() {
         *tiles = Some(TileRegisters::configure(quads));
     }

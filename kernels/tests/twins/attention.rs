@@ -1,4 +1,4 @@
-//! Attention: spans, biases by distance, cuts.
+//! Attention: spans, biases by distance, divisions of the same input.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use probity_kernels::{
 
 use crate::{Random, bits, isas};
 
-/// Packed keys and values of some rows, which stand at these positions.
+/// Packed keys and values of some rows at these positions.
 fn pack(
     isa: Isa,
     shape: &AttentionShape,
@@ -23,7 +23,7 @@ fn pack(
     (k, v, rows.len())
 }
 
-/// A case of attention: keys and values of all positions, queries of the last `rows`.
+/// An attention test case: keys and values of all positions, queries of the last `rows`.
 #[derive(Clone)]
 struct Case {
     shape: AttentionShape,
@@ -32,7 +32,7 @@ struct Case {
     queries: Vec<f32>,
     positions: usize,
     rows: usize,
-    /// Whether each row sees what comes after it too; then there are as many rows as positions, or more.
+    /// Whether each row sees later positions too; then there are as many rows as positions, or more.
     sees_all: bool,
     bias: Option<RelativeBias>,
 }
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// The result with the positions cut into spans at `cuts`.
+    /// The result with the positions divided into spans at `cuts`.
     fn attend(&self, isa: Isa, cuts: &[usize]) -> Vec<f32> {
         let mut bounds = vec![0];
         bounds.extend(cuts);
@@ -73,7 +73,7 @@ impl Case {
         out
     }
 
-    /// That a result is the definition's.
+    /// Checks a result against the definition.
     fn assert_near(&self, result: &[f32], tolerance: f64) {
         let Self { shape, positions, rows, .. } = self;
         for (y, expected) in result.iter().zip(self.expected()) {
@@ -122,7 +122,7 @@ impl Case {
     }
 }
 
-/// How far a bias reaches, and what it is.
+/// The reach of a bias, and its values.
 const REACH: usize = 9;
 
 fn summand(head: usize, distance: isize) -> f32 {
@@ -130,7 +130,7 @@ fn summand(head: usize, distance: isize) -> f32 {
     ((head as isize * 5 + distance * 7).rem_euclid(11) - 5) as f32 * 0.3
 }
 
-/// The arithmetics of attention, and how far a result may be from the definition: weights in bf16 have eight digits.
+/// The arithmetics of attention, and their tolerances: bf16 weights have eight bits.
 const ATTENTIONS: [(Arithmetic, f64); 2] = [(Arithmetic::Exact, 2e-6), (Arithmetic::Tiles, 2e-3)];
 
 #[test]
@@ -187,7 +187,7 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
             (3, 64, true, true, Some(33)),
         ] {
             let shape = AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, cap: None, window, arithmetic };
-            // With fewer positions than rows, and more: a decoder's rows that look at an encoder's text.
+            // With fewer positions than rows, and more: cross-attention.
             for (positions, rows) in [(1, 1), (5, 17), (37, 37), (100, 100), (130, 7)] {
                 if (!sees_all || window.is_some()) && rows > positions {
                     continue;
@@ -217,7 +217,7 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
 fn products_with_distances_are_gathered_by_them() {
     const COLUMNS: usize = 11;
     let mut random = Random(31);
-    // The first columns are of keys far behind; distances beyond reach have the last one or the first.
+    // The first columns are for keys well after the query; distances beyond reach have the last column or the first.
     let column = |distance: isize| (5 - distance.clamp(-5, 5)) as usize;
     let columns = DistanceColumns::new(COLUMNS, 5, column);
     for (arithmetic, tolerance) in ATTENTIONS {
@@ -237,7 +237,7 @@ fn products_with_distances_are_gathered_by_them() {
                 let mut segments = Vec::new();
                 let mut queries = Vec::new();
                 for (case, (keys, values, len)) in cases.iter().zip(&packed) {
-                    // Of the others no rows, where some of the last are asked for.
+                    // For the other segments no rows, if only some of the last are wanted.
                     let wanted = wanted.map(|wanted| if case.rows == 64 { wanted } else { &[] });
                     match wanted {
                         None => queries.extend(&case.queries),
@@ -354,7 +354,7 @@ fn joined_spans_equal_those_packed_at_once() {
             let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
             join_spans(&shape, &spans, 45 - start, start, &mut k, &mut v);
             assert!(k == keys && v == values, "{arithmetic:?} from {start}");
-            // What comes behind is left out, wherever the cut falls.
+            // Later positions are dropped, wherever the cut is.
             for end in [cuts[0], cuts[1], cuts[1] + 3, cuts[2] - 1, cuts[2] + 1, 44] {
                 let (keys, values, _) = pack(start..end);
                 let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
@@ -406,7 +406,7 @@ fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
         for (bad, in_keys) in
             [(f32::NAN, false), (f32::INFINITY, false), (f32::NAN, true), (3.4e38, true), (f32::INFINITY, true)]
         {
-            // In the first key head, which two query heads read.
+            // In the first key head, which two query heads share.
             let mut case = finite.clone();
             let element =
                 &mut if in_keys { &mut case.keys } else { &mut case.values }[40 * shape.kv_heads * shape.head_dim + 7];

@@ -1,4 +1,4 @@
-//! Each instruction set gives the bits of the plain twin, and the twin the right numbers.
+//! Tests that each instruction set gives the bits of the portable implementation, and that the latter is correct.
 
 mod attention;
 mod products;
@@ -7,7 +7,7 @@ mod rows;
 use half::{bf16, f16};
 use probity_kernels::{Inputs, Isa, MatrixProduct, PackedMatrix, WeightType, matmul};
 
-/// A small generator, so that each test names its seed.
+/// A small generator with an explicit seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         (self.0 >> 33) as u32
     }
 
-    /// Between −1 and 1.
+    /// A float between −1 and 1.
     pub(crate) fn float(&mut self) -> f32 {
         self.bits() as f32 / (1u32 << 30) as f32 - 1.0
     }
@@ -25,12 +25,12 @@ impl Random {
         (0..len).map(|_| self.float()).collect()
     }
 
-    /// Rows of random blocks whose scales are ordinary numbers.
+    /// Rows of random blocks with scales of normal size.
     pub(crate) fn weights(&mut self, weight_type: WeightType, rows: usize, cols: usize) -> Vec<u8> {
         self.blocks(weight_type, rows * cols, |random| random.bits() as u8)
     }
 
-    /// Blocks of `len` weights whose bytes are `byte`'s, but for their scales, which are ordinary numbers.
+    /// Blocks of `len` weights with bytes from `byte` and scales of normal size.
     pub(crate) fn blocks(&mut self, weight_type: WeightType, len: usize, byte: impl Fn(&mut Self) -> u8) -> Vec<u8> {
         let scale = |r: &mut Self| f16::from_f32(r.float() * 0.02).to_le_bytes();
         let mut bytes = Vec::new();

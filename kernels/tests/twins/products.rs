@@ -1,4 +1,4 @@
-//! Products of matrices, and how weights are decoded.
+//! Matrix products and the decoding of weights.
 
 use half::bf16;
 use probity_kernels::{
@@ -22,7 +22,7 @@ fn run(form: ProductForm, isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> 
     run_packed(isa, x, &packed)
 }
 
-/// Rows, outputs and columns that leave every kind of rest: tiles, panels, chunks.
+/// Rows, outputs and columns that leave every kind of remainder: tiles, panels, chunks.
 fn shapes(weight_type: WeightType) -> Vec<(usize, usize, usize)> {
     let k = if weight_type.block_len() == 1 { 37 } else { weight_type.block_len() };
     vec![
@@ -67,7 +67,7 @@ fn integer_products_follow_their_definition_on_every_instruction_set() {
                 let y = run(ProductForm::Int8, isa, &x, weights);
                 assert_eq!(bits(&y), bits(&plain), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
             }
-            // Against dequantised weights and activations rounded in the same way, in f64.
+            // Compared in f64 with dequantised weights and equally rounded activations.
             let w = expanded(weights);
             let rounded: Vec<f64> = x.chunks(32).flat_map(round_to_8_bits).collect();
             for (at, y) in plain.iter().enumerate() {
@@ -75,7 +75,8 @@ fn integer_products_follow_their_definition_on_every_instruction_set() {
                 let exact: f64 = x.iter().zip(w).map(|(x, w)| x * f64::from(*w)).sum();
                 let size: f64 = x.iter().zip(w).map(|(x, w)| (x * f64::from(*w)).abs()).sum();
                 let rest = (f64::from(*y) - exact).abs();
-                // Terms with a minimum cancel inside a group: its error scales with the whole, not with the difference.
+                // Terms with a minimum cancel inside a group: their error scales with the sum of magnitudes, not with
+                // the difference.
                 assert!(rest <= 2e-4 * size + 1e-7, "{weight_type} ({m}, {n}, {k}): {y} for {exact}");
             }
         }
@@ -87,7 +88,7 @@ fn the_largest_integers_do_not_overflow() {
     let (m, n, k) = (13, 33, 512);
     let mut random = Random(22);
     for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
-        // All bits set, none, and those of the largest integer of either sign where it is signed.
+        // All bits set, none, and those of the largest integer of either sign if it is signed.
         for byte in [0xff, 0x00, 0x7f, 0x80] {
             let bytes = random.blocks(weight_type, n * k, |_| byte);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
@@ -113,7 +114,7 @@ fn round_to_8_bits(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| (f64::from(*v) * inverse).round_ties_even() * scale).collect()
 }
 
-/// Denormals as zeros.
+/// Flushes denormals to zero.
 fn flush(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
 }
@@ -148,7 +149,7 @@ fn bf16_products_follow_their_definition_on_every_instruction_set() {
         for (m, n, k) in shapes(weight_type).into_iter().chain([(49, 64, 1280), (33, 70, 512)]) {
             let bytes = random.weights(weight_type, n, k);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-            // Of very different sizes, so that the order of sums shows.
+            // Magnitudes vary widely, so that the order of sums matters.
             let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
             let rounded = |x: Vec<f32>| -> Vec<f32> { x.iter().map(|x| to_bf16(*x)).collect() };
             let (x_rounded, w) = (rounded(x.clone()), rounded(expanded(weights)));
@@ -301,7 +302,7 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
                 apart.iter().enumerate().map(|(at, y)| 0.5 + (y + bias[at % bias.len()])).collect();
             assert_eq!(bits(y), bits(&expected), "{} on {}", weights.weight_type(), isa.name());
         }
-        // Both factors of a gated layer are of one width.
+        // Both factors of a gated layer have the same width.
         let (gate, up) = (&packed[0], &packed[0]);
         let apart: Vec<f32> =
             run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
@@ -313,7 +314,7 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
             for gated in [true, false] {
                 let mut expected = vec![0.0; m * 40];
                 activate(isa, activation, &apart, gated.then_some(&apart), &mut expected);
-                // What it packs shows in a product with it.
+                // The packed result is checked by a product with it.
                 let (mut at_once, mut y) = (Inputs::new(), vec![0.0; m * 7]);
                 let layer = Activated {
                     activation,

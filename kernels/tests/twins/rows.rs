@@ -1,4 +1,4 @@
-//! What is computed row by row: norms, activations, the head, rotations.
+//! Row-wise computations: norms, activations, the head, rotations.
 
 use probity_kernels::{
     Activation, HeadMatrix, Inputs, Isa, Matrix, Norm, PackedMatrix, ProductForm, RopeLayout, RopeTable, WeightType,
@@ -11,7 +11,7 @@ use crate::{Random, bits, isas, run_packed};
 fn rows_are_normalised_and_summed_alike_on_every_instruction_set() {
     let mut random = Random(8);
     for width in [1, 15, 64, 576, 1000] {
-        // Far from zero, so that a mean that was not taken off would show.
+        // Far from zero, so that a missing mean subtraction would be visible.
         let x: Vec<f32> = random.floats(3 * width).iter().map(|x| x + 1.5).collect();
         let (weight, bias) = (random.floats(width), random.floats(width));
         let all = |isa| {
@@ -67,7 +67,7 @@ fn activations_are_right_to_their_bound_on_every_instruction_set() {
         let mut largest = 0.0f64;
         for (x, y) in x.iter().zip(&plain) {
             let expected = exact(activation, f64::from(*x));
-            // Beside two roundings of the result itself.
+            // In addition to two roundings of the result.
             let error = (f64::from(*y) - expected).abs() - expected.abs() * 2.0 * f64::from(f32::EPSILON);
             largest = largest.max(error);
         }
@@ -144,14 +144,14 @@ fn the_head_is_the_product_and_its_normaliser() {
                         let largest =
                             (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
                         assert_eq!(short.greedy as usize, largest, "{form:?} row {row} on {}", isa.name());
-                        // Each row is alone below: a few of many tell as much.
+                        // Each row is also run alone below: a sample of them is enough.
                         if rows == 40 && row % 13 != 0 {
                             continue;
                         }
                         let mut alone = Inputs::new();
                         alone.set(isa, &x[row * width..][..width], width, [form]);
                         for share in [0.0, 0.002, 0.5, 1.0] {
-                            // All but the likeliest, and fewer; words beyond the vocabulary.
+                            // All but the most likely token, and smaller sets; words beyond the vocabulary.
                             let allowed = |id: usize| {
                                 id != largest && (share == 1.0 || (id * 7919 + row) as f32 % 1000.0 < share * 1000.0)
                             };

@@ -1,7 +1,8 @@
-//! Attention of a packed batch over candle's operations: each text over the positions before it and itself, or over another.
+//! Attention of a packed batch with candle operations: self-attention over cached and new positions, or
+//! cross-attention.
 //!
-//! The number of operations follows from how many rows there are, not from how many texts they belong to: texts of like
-//! length are stacked, and what several texts see is read where it lies, once for all of them.
+//! The number of operations depends on the number of rows, not of texts: pieces of similar shape are stacked, and
+//! positions shared by several texts are read once, in place.
 
 mod stacks;
 
@@ -10,9 +11,9 @@ use std::ops::Range;
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
-use stacks::{Piece, PieceStack, SharedStretch, Summands, pieces, result_places, stacked, worth_sharing};
+use stacks::{PieceStack, SharedStretch, StackPiece, Summands, pieces, result_places, stacked, worth_sharing};
 
-use super::distances::LayerDistances;
+use super::distances::DeviceLayerDistances;
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
 use super::limits::check_positions;
@@ -27,13 +28,13 @@ pub(super) struct LayerSpan {
 }
 
 impl LayerSpan {
-    /// Of so many key heads and their length, and positions.
+    /// Zeros for the given key heads and head dimension, and number of positions.
     pub(super) fn zeros((heads, head_dim): (usize, usize), len: usize, dtype: DType, device: &Device) -> Result<Self> {
         let zeros = || Tensor::zeros((heads, len, head_dim), dtype, device);
         Ok(Self { keys: zeros()?, values: zeros()? })
     }
 
-    /// Some of the positions, contiguous.
+    /// A contiguous range of positions.
     pub(super) fn part(&self, range: &Range<usize>) -> Result<Self> {
         let part = |x: &Tensor| {
             let whole = range.len() == x.dim(1)?;
@@ -43,13 +44,13 @@ impl LayerSpan {
     }
 }
 
-/// What rows see of the positions that there are.
+/// The attention mask: which positions a row sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// All of them, or as many to either side as a window has, the own one included: an encoder's rows of their text, and a
-    /// decoder's of a source.
+    /// All positions, or a window in each direction that includes the row's own position: an encoder's self-attention,
+    /// and cross-attention.
     Around { window: Option<usize> },
-    /// Those up to their own, and no more than a window has; the rows are the last ones of the positions.
+    /// Causal attention up to the row's own position, within a window. The rows are the last of the positions.
     UpToOwn { window: Option<usize> },
 }
 
@@ -59,7 +60,7 @@ impl Sight {
         window
     }
 
-    /// The first and the last position that a row sees; more than there are stand for all.
+    /// The first and the last position that a row sees; the last may exceed the number of positions.
     fn bounds(self, row: usize) -> (usize, usize) {
         let first = self.window().map_or(0, |window| (row + 1).saturating_sub(window));
         let last = match self {
@@ -70,7 +71,7 @@ impl Sight {
     }
 }
 
-/// Rows of a text, and where the positions lie that there are for them to see, among all of a layer.
+/// Number of rows of a text, and the slot ranges of the positions that they may see.
 #[derive(Debug, Clone)]
 pub(super) struct AttendingRows {
     pub(super) rows: usize,
@@ -83,8 +84,8 @@ impl AttendingRows {
     }
 }
 
-/// What each head adds to scores by the distance of key and query, `(heads, 2 · reach + 2)`: from −reach to reach, and
-/// behind that −∞, for positions that a row does not see.
+/// A bias per head and relative position, `(heads, 2 · reach + 2)`: from −reach to reach, and then −∞ for masked
+/// positions.
 #[derive(Debug, Clone)]
 pub(super) struct DistanceBias {
     summands: Tensor,
@@ -92,7 +93,7 @@ pub(super) struct DistanceBias {
 }
 
 impl DistanceBias {
-    /// Of a table `(buckets, heads)`.
+    /// From a table `(buckets, heads)`.
     pub(super) fn new(buckets: RelativeBuckets, table: &[f32], heads: usize, device: &Device) -> Result<Self> {
         let reach = buckets.max_distance;
         let distances = -(reach as isize)..=reach as isize;
@@ -104,42 +105,42 @@ impl DistanceBias {
         Ok(Self { summands: Tensor::from_vec(summands, (heads, 2 * reach + 2), device)?, reach })
     }
 
-    /// Where the summands of pairs stand, given their distances, and which of them are seen.
+    /// Bias indices of row-key pairs, from their distances and mask.
     fn places(&self, distances: &Tensor, is_seen: &Tensor) -> Result<Tensor> {
         let reach = self.reach as f64;
-        // Those farther apart have the summand of the farthest.
+        // Larger distances share the bias of the largest.
         let places = (distances.clamp(-reach, reach)? + reach)?;
         let hidden = Tensor::full(2.0 * self.reach as f32 + 1.0, places.shape(), places.device())?;
         is_seen.where_cond(&places, &hidden)?.to_dtype(DType::U32)?.flatten_all()
     }
 }
 
-/// What is the same in all layers: who sees what.
+/// The attention plan of a batch, shared by all layers.
 pub(super) struct AttentionPlan {
     num_heads: usize,
     num_kv_heads: usize,
     head_dim: usize,
-    /// Factor of the products of queries and keys; with a cap what they are divided by before is in it.
+    /// Factor of query-key products; with a soft cap, it includes the division before the cap.
     factor: f64,
-    /// Whether queries are multiplied by it, of which there are fewer numbers than of products.
+    /// Whether the factor is applied to the queries, which have fewer elements than the products.
     scales_queries: bool,
     cap: Option<f64>,
     bias: Option<DistanceBias>,
     stacks: Vec<PieceStack>,
-    /// As [`SharedStretch::places`], of all stacks one behind the other.
+    /// As [`SharedStretch::places`], for all stacks together.
     stack_places: Option<Tensor>,
     shared: Vec<SharedStretch>,
     #[cfg(feature = "flash-attn")]
     flash: Option<FlashPlan>,
 }
 
-/// What rows make of some of the positions that they see: enough to be joined with what they make of others.
-struct Partial {
-    /// The largest score, `(heads, rows, 1)`.
+/// Attention over some of the positions, with what is needed to merge it with attention over others.
+struct PartialAttention {
+    /// Maximum score, `(heads, rows, 1)`.
     most: Tensor,
-    /// Σ exp(score − largest), the same.
+    /// Σ exp(score − maximum), of the same shape.
     sum: Tensor,
-    /// The mean of the values by these, `(heads, rows, head_dim)`.
+    /// The weighted mean of values, `(heads, rows, head_dim)`.
     values: Tensor,
 }
 
@@ -157,7 +158,8 @@ impl AttentionPlan {
             num_kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
             factor,
-            // In bf16 most factors would round once more. Products with distances are scaled with the others.
+            // In bf16, scaling by other factors than powers of two would round again. Relative position products are
+            // scaled together with the others.
             scales_queries: config.disentangled.is_none() && (dtype == DType::F32 || factor.log2().fract() == 0.0),
             cap: config.score_cap.map(f64::from),
             bias: bias.cloned(),
@@ -167,10 +169,10 @@ impl AttentionPlan {
             #[cfg(feature = "flash-attn")]
             flash: None,
         };
-        // What is added to scores depends on the distance there, so rows of several texts have no summands in common.
+        // Biases depend on the distance, so rows of different texts cannot share them.
         let is_plain = bias.is_none() && config.disentangled.is_none();
         let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
-        // Flash attention would gather what texts share once for each.
+        // Flash attention would copy shared positions for each text.
         #[cfg(feature = "flash-attn")]
         if is_plain && shared.is_empty() {
             plan.flash = FlashPlan::new(texts, config, sight, (device, dtype))?;
@@ -188,19 +190,19 @@ impl AttentionPlan {
         let pieces = pieces(texts, sight, &shared, config.num_heads);
         let heads = (config.num_heads, config.num_kv_heads * config.head_dim);
         let (stacks, places, results) = stacked(&pieces, heads, all);
-        let stack = |pieces: &Vec<&Piece>| PieceStack::new(pieces, sight, bias, config, device);
+        let stack = |pieces: &Vec<&StackPiece>| PieceStack::new(pieces, sight, bias, config, device);
         plan.stacks = stacks.iter().map(stack).collect::<Result<_>>()?;
         plan.stack_places = result_places(&places, results, device)?;
         Ok(plan)
     }
 
-    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`, over all positions of a layer.
-    /// `distances` is what stands for distances there.
+    /// Attention of queries `(heads, tokens, head_dim)` over all positions of a layer, as `(tokens, heads · head_dim)`.
+    /// `distances` is the layer's relative position table.
     pub(super) fn attend(
         &self,
         queries: &Tensor,
         all: &LayerSpan,
-        distances: Option<&LayerDistances>,
+        distances: Option<&DeviceLayerDistances>,
     ) -> Result<Tensor> {
         #[cfg(feature = "flash-attn")]
         if let Some(flash) = &self.flash {
@@ -222,38 +224,39 @@ impl AttentionPlan {
         joined.transpose(0, 1)?.contiguous()?.flatten_from(1)
     }
 
-    /// The same of stacks and of what several texts see, `(heads, tokens, head_dim)`.
+    /// Attention over stacks and shared positions, merged, as `(heads, tokens, head_dim)`.
     fn joined(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let mut partials = Vec::with_capacity(1 + self.shared.len());
         let stacks = self.stacks.iter().map(|stack| {
             let (scores, values) = self.stack_scores(stack, queries, all, None)?;
-            Partial::new(&scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
+            PartialAttention::new(&scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
         });
         let stacks = stacks.collect::<Result<Vec<_>>>()?;
         if !stacks.is_empty() {
-            partials.push(Partial::cat(&stacks)?.in_places(self.stack_places.as_ref())?);
+            partials.push(PartialAttention::cat(&stacks)?.in_places(self.stack_places.as_ref())?);
         }
         for shared in &self.shared {
             let (start, len) = (shared.keys.start, shared.keys.len());
             let (keys, values) = (all.keys.narrow(1, start, len)?, all.values.narrow(1, start, len)?);
             let parts = shared.rows.iter().map(|rows| {
                 let queries = self.by_key_heads(&rows.of(queries)?, 1)?;
-                Partial::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
+                PartialAttention::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
             });
-            partials.push(Partial::cat(&parts.collect::<Result<Vec<_>>>()?)?.in_places(shared.places.as_ref())?);
+            partials
+                .push(PartialAttention::cat(&parts.collect::<Result<Vec<_>>>()?)?.in_places(shared.places.as_ref())?);
         }
         let mut partials = partials.into_iter();
         let first = partials.next().expect("each row sees something");
         Ok(partials.try_fold(first, |whole, part| whole.joined(&part))?.values)
     }
 
-    /// Scores `(kv_heads · pieces, groups · rows, keys)` of a stack in f32, and the values that they weigh.
+    /// Scores `(kv_heads · pieces, groups · rows, keys)` of a stack in f32, and the corresponding values.
     fn stack_scores(
         &self,
         stack: &PieceStack,
         queries: &Tensor,
         all: &LayerSpan,
-        distances: Option<&LayerDistances>,
+        distances: Option<&DeviceLayerDistances>,
     ) -> Result<(Tensor, Tensor)> {
         let (pieces, rows, keys) = (stack.pieces, stack.rows, stack.keys);
         let stacked = |x: &Tensor| {
@@ -288,7 +291,7 @@ impl AttentionPlan {
         self.scaled(products)
     }
 
-    /// Scores of products in f32. At most two tensors of them are held at a time.
+    /// Converts products to scores in f32. At most two such tensors exist at a time.
     fn scaled(&self, products: Tensor) -> Result<Tensor> {
         let scores = if self.scales_queries { products } else { (products * self.factor)? };
         let Some(cap) = self.cap else { return Ok(scores) };
@@ -297,8 +300,8 @@ impl AttentionPlan {
         capped * cap
     }
 
-    /// `(heads, pieces · rows, head_dim)` to `(kv_heads · pieces, groups · rows, head_dim)`: the query heads of a key head lie
-    /// next to each other.
+    /// `(heads, pieces · rows, head_dim)` to `(kv_heads · pieces, groups · rows, head_dim)`: groups the query heads of
+    /// each key head.
     fn by_key_heads(&self, x: &Tensor, pieces: usize) -> Result<Tensor> {
         let (kv_heads, groups) = (self.num_kv_heads, self.num_heads / self.num_kv_heads);
         let rows = x.dim(1)? / pieces;
@@ -309,7 +312,7 @@ impl AttentionPlan {
         x.reshape((kv_heads * pieces, groups * rows, self.head_dim))
     }
 
-    /// The reverse of [`by_key_heads`](Self::by_key_heads), of rows of any width.
+    /// The reverse of [`by_key_heads`](Self::by_key_heads), for rows of any width.
     fn by_rows(&self, x: &Tensor, pieces: usize) -> Result<Tensor> {
         let (kv_heads, groups) = (self.num_kv_heads, self.num_heads / self.num_kv_heads);
         let (rows, width) = (x.dim(1)? / groups, x.dim(2)?);
@@ -326,11 +329,11 @@ fn in_places(x: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
     places.map_or(Ok(x.clone()), |places| x.index_select(places, 1))
 }
 
-impl Partial {
+impl PartialAttention {
     fn new(scores: &Tensor, values: &Tensor) -> Result<Self> {
         let most = scores.max_keepdim(D::Minus1)?;
         let weights = softmax_last_dim(scores)?;
-        // The weight of the largest score is 1 / sum: the sum needs no other pass over the scores.
+        // The largest weight is 1 / sum, which saves another pass over the scores.
         let sum = weights.max_keepdim(D::Minus1)?.recip()?;
         Ok(Self { most, sum, values: weights.to_dtype(values.dtype())?.matmul(values)?.to_dtype(DType::F32)? })
     }
@@ -339,13 +342,13 @@ impl Partial {
         Ok(Self { most: f(&self.most)?, sum: f(&self.sum)?, values: f(&self.values)? })
     }
 
-    /// Of several rows one behind the other.
+    /// Concatenates along the rows.
     fn cat(parts: &[Self]) -> Result<Self> {
         let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), 1);
         Ok(Self { most: cat(|part| &part.most)?, sum: cat(|part| &part.sum)?, values: cat(|part| &part.values)? })
     }
 
-    /// Each row's where it belongs; a row that has none sees nothing.
+    /// Moves the results to their rows; rows without a result see nothing.
     fn in_places(self, places: Option<&Tensor>) -> Result<Self> {
         let Some(places) = places else { return Ok(self) };
         let nothing = |x: &Tensor, value: f32| -> Result<Tensor> {
@@ -359,7 +362,7 @@ impl Partial {
         })
     }
 
-    /// What the same rows make of the positions of both (Milakov & Gimelshein 2018).
+    /// Merges attention over two sets of positions for the same rows (Milakov & Gimelshein 2018).
     fn joined(&self, other: &Self) -> Result<Self> {
         let most = self.most.maximum(&other.most)?;
         let [a, b] = [self, other].map(|part| (&part.most - &most)?.exp()? * &part.sum);

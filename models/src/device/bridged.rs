@@ -1,5 +1,5 @@
-//! A model of candle-transformers on the packed contract. Its cache is its own and only grows, so that each text that is going on
-//! has an instance by itself, over the same weights; nothing else is shared.
+//! A candle-transformers model on the packed contract. Its internal cache can only grow, so each active text has its
+//! own instance with shared weights.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -19,29 +19,29 @@ use crate::linear::load_floats;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::{SourceError, WeightSource};
 
-/// Bytes of keys and values that texts which are going on may keep, by estimate.
+/// Estimated limit on the keys and values of active texts, in bytes.
 const KEPT_BYTES: usize = 1 << 30;
-/// Tokens that are read at a time, so that the scores of long texts stay small.
+/// Tokens per forward pass, which limits the size of the scores of long texts.
 const PIECE: usize = 512;
 
-/// Reads new tokens `(1, count)` behind so many that it has read; the logits behind the last of them.
+/// Reads new tokens `(1, count)` after a number of previous tokens and returns the logits after the last.
 type Instance = Box<dyn FnMut(&Tensor, usize) -> Result<Tensor> + Send>;
 
 /// A text, and the instance that has read it.
-struct Text {
+struct BridgedText {
     tokens: Vec<u32>,
     instance: Instance,
 }
 
-/// What a span holds: its tokens. They are read when somebody wants a row behind them.
-struct Tokens(Vec<u32>);
+/// The content of a span: its tokens. They are only read when a later row is wanted.
+struct BridgedTokens(Vec<u32>);
 
 pub(super) struct BridgedDecoder {
     config: BridgedConfig,
     weights: HashMap<String, Tensor>,
     device: Device,
-    /// The one that was read last is the last.
-    texts: Mutex<Vec<Text>>,
+    /// Ordered by last use, the most recent last.
+    texts: Mutex<Vec<BridgedText>>,
 }
 
 impl BridgedDecoder {
@@ -57,24 +57,24 @@ impl BridgedDecoder {
         if let Some(error) = error.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(DeviceError::Tensor(error));
         }
-        // Only its weights were wanted: the first text brings another.
+        // Only its weights were needed; each text creates its own instance.
         drop(made.map_err(|error| DeviceError::Weights { devices: device.to_string(), reason: reason(&error) })?);
         let weights = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
         Ok(Self { config: config.clone(), weights, device: opened, texts: Mutex::default() })
     }
 
-    /// The logits behind the tokens at these places of a text, ascending.
+    /// The logits after the tokens at ascending `wanted` positions of a text.
     fn rows(&self, tokens: &[u32], wanted: impl Iterator<Item = usize>, rows: &mut Vec<f32>) -> Result<()> {
         let mut wanted = wanted.peekable();
         let Some(&first) = wanted.peek() else { return Ok(()) };
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let goes_on = |text: &Text| text.tokens.len() <= first && tokens.starts_with(&text.tokens);
+        let goes_on = |text: &BridgedText| text.tokens.len() <= first && tokens.starts_with(&text.tokens);
         let longest = (0..texts.len()).filter(|at| goes_on(&texts[*at])).max_by_key(|at| texts[*at].tokens.len());
         let mut text = if let Some(at) = longest {
             texts.remove(at)
         } else {
             let builder = VarBuilder::from_tensors(self.weights.clone(), DType::F32, &self.device);
-            Text { tokens: Vec::new(), instance: instance(&self.config, builder)? }
+            BridgedText { tokens: Vec::new(), instance: instance(&self.config, builder)? }
         };
         for place in wanted {
             let logits = self.read(&mut text, &tokens[..=place])?;
@@ -93,8 +93,8 @@ impl BridgedDecoder {
         Ok(())
     }
 
-    /// Reads a text on up to there; the logits behind it.
-    fn read(&self, text: &mut Text, tokens: &[u32]) -> Result<Tensor> {
+    /// Extends a text with `tokens` and returns the logits after the last.
+    fn read(&self, text: &mut BridgedText, tokens: &[u32]) -> Result<Tensor> {
         let mut logits = None;
         while text.tokens.len() < tokens.len() {
             let (past, left) = (text.tokens.len(), tokens.len() - text.tokens.len());
@@ -111,7 +111,7 @@ impl BridgedDecoder {
     }
 }
 
-/// A model over those weights that has read nothing.
+/// A new instance with these weights.
 fn instance(config: &BridgedConfig, vb: VarBuilder<'_>) -> Result<Instance> {
     let json = Value::Object(config.fields.clone());
     macro_rules! instance {
@@ -131,7 +131,7 @@ fn instance(config: &BridgedConfig, vb: VarBuilder<'_>) -> Result<Instance> {
         }
         "stablelm" => instance!(models::stable_lm::Model),
         "starcoder2" => instance!(models::starcoder2::Model),
-        other => bail!("nothing of candle-transformers is called {other}"),
+        other => bail!("candle-transformers has no model {other}"),
     })
 }
 
@@ -142,9 +142,9 @@ fn fields<C: DeserializeOwned>(json: Value) -> Result<C> {
 impl PackedDecoder for BridgedDecoder {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         if !taps.layers.is_empty() {
-            bail!("a model that candle-transformers runs shows nothing of its layers");
+            bail!("models that run through candle-transformers do not expose their layers");
         }
-        // Of all texts, before the first is read. What came before them was looked at then.
+        // All texts are checked before the first is read. Earlier spans were checked in earlier calls.
         let mut tokens = segments.iter().flat_map(|segment| &segment.tokens);
         if let Some(token) = tokens.find(|token| **token as usize >= self.config.vocab_size) {
             bail!("token {token} is outside the vocabulary of {}", self.config.vocab_size);
@@ -153,12 +153,12 @@ impl PackedDecoder for BridgedDecoder {
         for segment in segments {
             let start = segment.start();
             let mut tokens = Vec::with_capacity(start + segment.tokens.len());
-            segment.past.iter().for_each(|span| tokens.extend(&span.cache::<Tokens>().0));
+            segment.past.iter().for_each(|span| tokens.extend(&span.cache::<BridgedTokens>().0));
             tokens.extend(&segment.tokens);
             self.rows(&tokens, segment.wanted.iter().map(|offset| start + offset), &mut rows)?;
-            spans.push(Arc::new(KvSpan::new(segment.tokens.len(), Tokens(segment.tokens.clone()))));
+            spans.push(Arc::new(KvSpan::new(segment.tokens.len(), BridgedTokens(segment.tokens.clone()))));
         }
-        // Its hidden states are its own: what goes to the head here are logits.
+        // Hidden states are internal to the model, so the `hidden` rows are logits here.
         let count = rows.len() / self.config.vocab_size;
         Ok(PackedOutput { hidden: Tensor::from_vec(rows, (count, self.config.vocab_size), &Device::Cpu)?, spans })
     }
@@ -181,24 +181,24 @@ impl PackedDecoder for BridgedDecoder {
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        let tokens = spans.iter().flat_map(|span| span.cache::<Tokens>().0.iter().copied()).take(len).collect();
-        Ok(Arc::new(KvSpan::new(len, Tokens(tokens))))
+        let tokens = spans.iter().flat_map(|span| span.cache::<BridgedTokens>().0.iter().copied()).take(len).collect();
+        Ok(Arc::new(KvSpan::new(len, BridgedTokens(tokens))))
     }
 
     fn idle_rows(&self) -> usize {
-        // A guess costs as much as a token.
+        // A speculated token costs as much as a regular one.
         1
     }
 }
 
-/// Brings a checkpoint's tensors as they are asked for, so that those which nobody wants are noticed; keeps them for the next
-/// instance.
+/// Loads a checkpoint's tensors on request and keeps them for later instances. Unrequested tensors can then be
+/// detected.
 struct AskedWeights<'a> {
     source: &'a (dyn WeightSource + Sync),
-    /// The head that is the embedding.
+    /// The names of the output head and the embedding, if they are tied.
     tied: Option<(&'static str, &'static str)>,
     found: &'a Mutex<BTreeMap<String, Tensor>>,
-    /// What candle's error would say less well.
+    /// The source's error, which is clearer than candle's.
     error: &'a Mutex<Option<SourceError>>,
 }
 

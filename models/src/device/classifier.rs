@@ -1,4 +1,4 @@
-//! Models with a class head over candle's operations: what [`crate::classifier`] computes with our kernels.
+//! Models with a class head on candle operations; the counterpart of [`crate::classifier`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,34 +26,35 @@ pub(super) struct DeviceClassifier<T> {
     head: DeviceClassHead,
 }
 
-/// Makes of each text the state that stands for it.
+/// Computes one pooled state per text.
 pub(super) trait DeviceTextStates: Send + Sync {
-    /// Of the texts, at least one, `(texts, hidden_size)`.
+    /// The states `(texts, hidden_size)` of at least one text.
     fn states(&self, texts: &[Vec<u32>]) -> Result<Tensor>;
 
-    /// States of no text.
+    /// The states of an empty batch.
     fn none(&self) -> Result<Tensor>;
 
-    /// Bytes of keys and values that a text of so many tokens takes while it is read, beyond those of a layer.
+    /// Bytes of keys and values for a text of that many tokens, in addition to one layer's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 }
 
-/// An encoder whose states are pooled.
+/// An encoder with pooling.
 pub(super) struct DevicePooledEncoder {
     encoder: DeviceEncoder,
     pooling: Pooling,
-    /// The token behind which a second text begins.
+    /// The token after which a second text begins.
     separator: Option<u32>,
 }
 
-/// A decoder that reads, a place later, what its encoder does; the state at the text's last end stands for it.
+/// An encoder-decoder whose decoder reads the same text shifted by one. The state at the last end token represents the
+/// text.
 pub(super) struct DeviceLastEnds {
     stacks: DeviceStacks,
     start: u32,
     end: u32,
 }
 
-/// What tells classes apart, in f32.
+/// The layers of a class head, in f32.
 struct DeviceClassHead {
     dense: DeviceLinear,
     activation: ClassActivation,
@@ -85,7 +86,7 @@ impl DeviceClassifier<DeviceLastEnds> {
     }
 }
 
-/// An encoder-decoder, with the head that its configuration tells of.
+/// Loads an encoder-decoder with the head that its configuration describes.
 pub(super) fn load_encoder_decoder(
     loader: &DeviceLoader<'_>,
     config: &EncoderDecoderConfig,
@@ -132,7 +133,7 @@ impl DeviceTextStates for DeviceLastEnds {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        // The decoder's layers have it twice: as what they look at, and as their own text.
+        // The decoder's layers cache it twice: for cross-attention and for self-attention.
         2 * self.stacks.cache_bytes(tokens)
     }
 }
@@ -143,7 +144,7 @@ impl DeviceClassHead {
         (c, classes): (&ClassHeadConfig, usize),
         stack: &StackConfig,
     ) -> std::result::Result<Self, DeviceLoadError> {
-        // A few rows of a text each: nothing is won by rounding them.
+        // Unrounded: each text has only a few rows here, so rounding would save nothing.
         let (all, width) = (loader.unrounded(), stack.hidden_size);
         Ok(Self {
             dense: all.linear(all.weights.first_linear_of(c.dense), RowRange::all(width), width, c.dense_bias)?,
@@ -158,7 +159,7 @@ impl DeviceClassHead {
         })
     }
 
-    /// Of states `(rows, hidden_size)` what meets the classes.
+    /// Maps states `(rows, hidden_size)` to the input of the class product.
     fn transform(&self, x: &Tensor) -> Result<Tensor> {
         let dense = self.dense.forward(&x.to_dtype(DType::F32)?)?;
         let activated = match self.activation {

@@ -1,4 +1,4 @@
-//! A decoder over candle's operations: what [`crate::decoder`] computes with our kernels, of the same description.
+//! A decoder on candle operations; the counterpart of [`crate::decoder`] with the same configuration.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl PackedDecoder for DeviceDecoder {
             self.frequencies.iter().zip(&self.config.ropes).map(|(all, rope)| (&**all, rope.scale)).collect();
         let rows = segments.iter().map(|s| DeviceRows { past: &s.past, source: None, len: s.tokens.len() });
         let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, s.start())).collect();
-        // First, since it refuses tokens that there are none of.
+        // First, because it rejects tokens outside the vocabulary.
         let x = self.embeddings.rows(&texts)?;
         let plan = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, self.config.rope_layout))?;
         let segments: Vec<&PackedSegment> = segments.iter().collect();

@@ -1,27 +1,26 @@
-//! What stands for distances in [disentangled](crate::disentangled) attention, and its products over candle's operations:
-//! what [`crate::distances`] computes with our kernels.
+//! Relative position terms of [disentangled](crate::disentangled) attention on candle operations; the counterpart of
+//! [`crate::distances`].
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::disentangled::Disentangled;
 
-/// What stands for distances in a layer, `(heads, head_dim, 2 span)` each.
-pub(super) struct LayerDistances {
-    /// What queries meet, where they do.
+/// The projected relative position table of a layer, `(heads, head_dim, 2 span)` each.
+pub(super) struct DeviceLayerDistances {
+    /// Keys for products with queries, if the model has content-to-position terms.
     pub(super) keys: Option<Tensor>,
-    /// What keys meet.
+    /// Queries for products with keys, if the model has position-to-content terms.
     pub(super) queries: Option<Tensor>,
 }
 
-/// Where the products of some rows, and of the positions that these see, stand among those with all distances: one each for
-/// each pair.
+/// Indices of row-key pairs into the products of rows and of keys with all distances.
 pub(super) struct DistancePlaces {
     of_queries: Tensor,
     of_keys: Tensor,
 }
 
 impl DistancePlaces {
-    /// Of pairs of a row and a key, of so many, and how far the key is behind the row.
+    /// From `(row, key, key position − row position)` for each pair.
     pub(super) fn new(
         of: &Disentangled,
         (rows, keys): (usize, usize),
@@ -42,9 +41,9 @@ impl DistancePlaces {
     }
 }
 
-impl LayerDistances {
-    /// Scores `(heads · pieces, rows, seen)` with the products of queries `(heads · pieces, rows, head_dim)` and of keys
-    /// `(heads · pieces, seen, head_dim)` with what stands for the distance of each pair.
+impl DeviceLayerDistances {
+    /// Adds the relative position terms to scores `(heads · pieces, rows, seen)`, from queries `(heads · pieces, rows,
+    /// head_dim)` and keys `(heads · pieces, seen, head_dim)`.
     pub(super) fn add(
         &self,
         scores: &Tensor,
@@ -55,10 +54,10 @@ impl LayerDistances {
         let gather = |rows: &Tensor, distances: &Tensor, places: &Tensor| {
             let (heads, head_dim, _) = distances.dims3()?;
             let products = rows.contiguous()?.reshape((heads, (), head_dim))?.matmul(distances)?; // (heads, …, 2 span)
-            // Gathered before they are widened: there are often more distances than positions.
+            // Gathered before conversion to f32: there are often more distances than positions.
             products.flatten_from(1)?.index_select(places, 1)?.to_dtype(DType::F32)?.reshape(scores.shape())
         };
-        // In the order in which our kernels add them.
+        // In the same order as our kernels.
         let of_queries = self.keys.as_ref().map(|all| gather(queries, all, &places.of_queries)).transpose()?;
         let of_keys = self.queries.as_ref().map(|all| gather(keys, all, &places.of_keys)).transpose()?;
         [of_queries, of_keys].into_iter().flatten().try_fold(scores.clone(), |sum, products| sum + products)
@@ -73,11 +72,11 @@ mod tests {
 
     #[test]
     fn a_pair_has_the_product_of_its_distance_in_the_query_s_row_and_in_the_key_s() {
-        // The second block of a text of five: its rows are the fourth and the fifth.
+        // The second block of a text of five tokens: its rows are the fourth and the fifth.
         let pairs = (0..10).map(|pair| (pair / 5, pair % 5, pair as isize % 5 - 3 - pair as isize / 5));
         let places = DistancePlaces::new(&OF, (2, 5), pairs, &Device::Cpu).expect("few of them");
         let of = |places: &Tensor| places.to_vec1::<u32>().expect("places");
-        // Columns of distances −3 to 1 and −4 to 0: the reference counts from the key.
+        // Columns of distances −3 to 1 and −4 to 0: the reference subtracts the key's position.
         let columns = [3, 3, 3, 2, 1, 3, 3, 3, 3, 2];
         assert_eq!(of(&places.of_queries), std::array::from_fn::<u32, 10, _>(|at| (at / 5 * 4) as u32 + columns[at]));
         assert_eq!(of(&places.of_keys), std::array::from_fn::<u32, 10, _>(|at| (at % 5 * 4) as u32 + columns[at]));

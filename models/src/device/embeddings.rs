@@ -1,5 +1,5 @@
-//! What a stack on a device begins with. The rows are made on the host by [`crate::embeddings`], so that the tables stay in
-//! their files and no device holds them.
+//! Embeddings for device models. [`crate::embeddings`] computes the rows on the host, so that tables stay in their
+//! files and take no device memory.
 
 use candle_core::{DType, Device, Result, Tensor};
 use probity_kernels::Isa;
@@ -28,13 +28,13 @@ impl DeviceEmbeddings {
         })
     }
 
-    /// The rows of some stretches of text, `(tokens, width)`, on the host.
+    /// The embedded rows of some texts, `(tokens, width)`, on the host.
     pub(super) fn rows(&self, texts: &[EmbeddedText<'_>]) -> Result<Tensor> {
         let mut w = Workspace::default();
         self.host.rows(self.isa, &mut w, texts)?;
-        // Texts of many different tokens would keep the whole table in memory beside what the device holds.
+        // Texts with many different tokens would keep the whole table in host memory.
         self.host.release();
-        // Rounded before they go to a device: half as many bytes.
+        // Rounded before the transfer, to halve the bytes.
         Tensor::from_slice(&w.x, ((), self.width), &Device::Cpu)?.to_dtype(self.dtype)
     }
 

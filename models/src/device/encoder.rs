@@ -1,4 +1,4 @@
-//! Encoders and their masked-language heads over candle's operations: what [`crate::encoder`] computes with our kernels.
+//! Encoders and their masked language model heads on candle operations; the counterpart of [`crate::encoder`].
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 use probity_kernels::{Activation, RopeLayout};
@@ -21,7 +21,7 @@ struct DeviceMaskedHead {
     output: DeviceHead,
 }
 
-/// An encoder on a candle device, with its masked-language head where the checkpoint has one.
+/// An encoder on a candle device, with its masked language model head if the checkpoint has one.
 pub(super) struct DeviceEncoder {
     embeddings: DeviceEmbeddings,
     stack: DeviceStack,
@@ -33,7 +33,7 @@ pub(super) struct DeviceEncoder {
 impl DeviceEncoder {
     pub(super) fn load(loader: &DeviceLoader<'_>, config: &EncoderShape) -> std::result::Result<Self, DeviceLoadError> {
         let model = loader.of(loader.weights.under_optional(config.prefix, config.embeddings.tokens));
-        // The head stands beside the encoder, not under its prefix. One that tells classes apart may have its names.
+        // The head is next to the encoder, not under its prefix. A class head may use the same names.
         let has_head = config.classes.is_empty() && loader.has(config.head.sign);
         let head = has_head.then(|| DeviceMaskedHead::load(loader, &model, config)).transpose()?;
         Ok(Self {
@@ -45,8 +45,8 @@ impl DeviceEncoder {
         })
     }
 
-    /// Takes texts, at least one, through all layers, and shows what `after` is interested in behind each. `firsts` says
-    /// of each how many of its tokens are its first part's, all where absent. Returns the wanted rows, all where absent.
+    /// Runs texts, at least one, through all layers and calls `after` after each. `firsts` is the number of
+    /// first-segment tokens of each text; by default all. Returns the wanted rows, by default all.
     pub(super) fn run(
         &self,
         texts: &[Vec<u32>],
@@ -66,7 +66,7 @@ impl DeviceEncoder {
         wanted.map_or(Ok(x.clone()), |wanted| wanted_rows(&x, &plan, wanted.iter().map(Vec::as_slice)))
     }
 
-    /// What the last norm, where there is one, makes of rows that [`run`](Self::run) returned.
+    /// Applies the final norm, if there is one, to rows from [`run`](Self::run).
     pub(super) fn finish(&self, x: &Tensor) -> Result<Tensor> {
         self.stack.finish(x)
     }
@@ -107,7 +107,7 @@ impl DeviceMaskedHead {
         })
     }
 
-    /// Of final hidden states `(rows, hidden_size)` what meets the vocabulary.
+    /// Maps final hidden states `(rows, hidden_size)` to the input of the vocabulary product.
     fn transform(&self, x: &Tensor) -> Result<Tensor> {
         self.norm.forward(&activate(&self.dense.forward(x)?, self.activation)?)
     }
@@ -124,7 +124,7 @@ impl PackedEncoder for DeviceEncoder {
                 }
             })?;
         }
-        // Whoever compares texts by them does so with the processor.
+        // Callers compare the states on the CPU.
         states.iter().map(|state| state.to_device(&Device::Cpu)?.to_dtype(DType::F32)).collect()
     }
 

@@ -1,5 +1,4 @@
-//! Encoder-decoders over candle's operations: what [`crate::encoder_decoder`] computes with our kernels, on the same
-//! contract.
+//! Encoder-decoders on candle operations; the counterpart of [`crate::encoder_decoder`].
 
 use std::sync::Arc;
 
@@ -18,13 +17,13 @@ use crate::embeddings::EmbeddedText;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::row_range::RowRange;
 
-/// The layers of an encoder-decoder on a candle device, and what they begin with.
+/// The layers and embeddings of an encoder-decoder on a candle device.
 pub(super) struct DeviceStacks {
     encoder: (DeviceEmbeddings, DeviceStack),
     decoder: (DeviceEmbeddings, DeviceStack),
 }
 
-/// An encoder-decoder on a candle device that says tokens.
+/// An encoder-decoder on a candle device that predicts tokens.
 pub(super) struct DeviceEncoderDecoder {
     stacks: DeviceStacks,
     head: DeviceHead,
@@ -55,13 +54,13 @@ impl DeviceStacks {
         self.decoder.0.none()
     }
 
-    /// Bytes that a new span of that many tokens takes, a source's or a decoder's.
+    /// Bytes of a new span of that many tokens, for a source or the decoder.
     pub(super) fn cache_bytes(&self, tokens: usize) -> usize {
-        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
+        // Both kinds of span have the decoder's layers and heads.
         self.decoder.1.cache_bytes(tokens)
     }
 
-    /// Reads the texts of segments without a past.
+    /// Encodes segments without a past.
     pub(super) fn sources(&self, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
         if segments.iter().any(|s| !s.wanted.is_empty()) {
             bail!("a source has no hidden states that could be wanted");
@@ -77,7 +76,7 @@ impl DeviceStacks {
         Ok(segments.iter().zip(sources).map(span).collect())
     }
 
-    /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
+    /// Runs the decoder texts. Returns the hidden states of the wanted rows and the new spans.
     pub(super) fn texts(&self, segments: &[&PackedSegment], taps: &mut LayerTaps<'_>) -> Result<(Tensor, Vec<KvSpan>)> {
         let rows = segments.iter().map(|s| DeviceRows {
             past: &s.past[1..],
@@ -107,7 +106,7 @@ impl DeviceEncoderDecoder {
         } else {
             loader.in_f32().matrix(OUTPUT, rows, config.hidden_size)?
         };
-        // A buffer and no weight: some exports leave it out.
+        // A buffer, not a weight: some exports omit it.
         let bias = config.head_bias.filter(|name| loader.weights.contains(name));
         let bias = bias.map(|name| loader.in_f32().tensor(name, &[1, config.vocab_size])).transpose()?;
         Ok(Self { stacks, head: DeviceHead { weight, bias, scale: config.hidden_scale, cap: None } })
@@ -118,7 +117,8 @@ impl PackedDecoder for DeviceEncoderDecoder {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
-        // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
+        // Sources and decoder texts go through different layers, so each kind runs separately. Spans are returned in
+        // the segments' order.
         let mut read = if sources.is_empty() { Vec::new() } else { self.stacks.sources(&sources)? }.into_iter();
         let (hidden, written) =
             if texts.is_empty() { (self.stacks.none()?, Vec::new()) } else { self.stacks.texts(&texts, taps)? };

@@ -1,8 +1,8 @@
-//! Mixtures of experts over candle's operations.
+//! Mixtures of experts on candle operations.
 //!
-//! Few rows go through all experts: each product is then bound by reading its weights, which most rows together need
-//! anyway, and the choice of experts stays on the device. Of many rows each goes through its own experts alone. That takes
-//! one copy of the router's logits to the host, which is little beside products of so many rows.
+//! With few rows, all rows go through all experts. Each product is then bound by reading its weights, most of which are
+//! needed anyway, and the routing stays on the device. With many rows, each row goes through its own experts only. This
+//! copies the router's logits to the host once, which is cheap compared with the products.
 
 use candle_core::{D, DType, Result, Tensor};
 
@@ -11,40 +11,41 @@ use super::weights::{DeviceLinear, DeviceNorm};
 use crate::layer::{FeedForwardWeights, GatedProducts, chosen_experts};
 use crate::stack_config::ExpertChoice;
 
-/// Rows up to which a product takes as long as reading its weights does: about as many as operations that a GPU computes
-/// while it reads a byte (some 250 in bf16, a tenth of it in f32, where weights are widened first).
+/// Number of rows up to which a product takes about as long as reading its weights. It is about the number of
+/// operations that a GPU performs per byte read: some 250 in bf16, and a tenth in f32, where weights are converted
+/// first.
 const READING_ROWS: [usize; 2] = [64, 256];
-/// Results of experts that are held at once.
+/// Limit on the elements of expert results in memory at once.
 const MOST_RESULTS: usize = 1 << 22;
-/// Pairs of experts that are compared at once, over all rows.
+/// Limit on the pairs of experts compared at once, over all rows.
 const MOST_PAIRS: usize = 1 << 24;
 
-/// Which rows go through which experts.
+/// The assignment of rows to experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grouping {
-    /// All through all; results of experts that were not chosen are dropped.
+    /// All rows through all experts; results of unchosen experts are dropped.
     Dense,
-    /// Each through those that it chose.
+    /// Each row through its chosen experts.
     Sparse,
 }
 
 impl Grouping {
-    /// By the number of rows alone.
+    /// Depends only on the number of rows.
     fn new(rows: usize, choice: ExpertChoice, dtype: DType) -> Self {
         let most = READING_ROWS[usize::from(dtype != DType::F32)];
-        // With fewer rows some experts are chosen by none, and their weights need not be read.
+        // With fewer rows some experts are not chosen at all, and their weights need not be read.
         let reads_all = rows * choice.chosen >= choice.count;
         let is_dense = reads_all && rows <= most && rows * choice.count * choice.count <= MOST_PAIRS;
         if is_dense { Self::Dense } else { Self::Sparse }
     }
 }
 
-/// What each expert counts for each row, of logits `(rows, experts)`: 0 where it is not chosen, as
-/// [`chosen_experts`] has it; and 1 where it is, else 0.
+/// For each row of logits `(rows, experts)`: the experts' weights, 0 if not chosen, as in [`chosen_experts`]; and a 0/1
+/// mask of the chosen experts.
 fn expert_weights(logits: &Tensor, choice: ExpertChoice) -> Result<(Tensor, Tensor)> {
     let count = choice.count;
-    // An expert's rank is the number of those before it: larger ones, and equal ones of a lower number. Sorting on a device
-    // would leave the order of equal ones open.
+    // An expert's rank is the number of experts before it: those with larger logits, and equal ones with a lower index.
+    // A sort on the device would not guarantee the order of ties.
     let (own, others) = (logits.unsqueeze(2)?, logits.unsqueeze(1)?);
     let lower: Vec<f32> = (0..count * count).map(|at| f32::from(u8::from(at % count < at / count))).collect();
     let lower = Tensor::from_vec(lower, (1, count, count), logits.device())?;
@@ -57,15 +58,15 @@ fn expert_weights(logits: &Tensor, choice: ExpertChoice) -> Result<(Tensor, Tens
     Ok((chosen.broadcast_div(&sum)?, is_chosen))
 }
 
-/// Rows of several experts, one expert after another.
+/// Rows sorted by expert.
 struct SortedRows {
-    /// The row that each is.
+    /// The row index of each entry.
     rows: Vec<u32>,
-    /// Of each expert how many.
+    /// The number of rows per expert.
     counts: Vec<usize>,
-    /// For each row, where its experts' results are, by their numbers.
+    /// For each row, the indices of its experts' results, by expert index.
     places: Vec<u32>,
-    /// And what they count.
+    /// The corresponding weights.
     weights: Vec<f32>,
 }
 
@@ -95,12 +96,12 @@ impl SortedRows {
 }
 
 impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
-    /// `(rows, hidden_size)` to the same, in the type of `x`.
+    /// Maps `(rows, hidden_size)` to the same shape, in the type of `x`.
     pub(super) fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
         let Some((router, choice)) = self.router.as_ref().zip(choice) else {
             return self.products[0].forward(x, self.activation);
         };
-        // In f32 throughout: rounded logits tie, and another expert is chosen.
+        // In f32 throughout: rounded logits could tie and select other experts.
         let logits = router.forward(&x.to_dtype(DType::F32)?)?;
         let sum = match Grouping::new(x.dim(0)?, choice, x.dtype()) {
             Grouping::Dense => self.dense(x, &logits, choice),
@@ -120,7 +121,7 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
             let results = products.iter().map(|products| products.forward(x, self.activation));
             let results = Tensor::stack(&results.collect::<Result<Vec<_>>>()?, 0)?.to_dtype(DType::F32)?;
             let own = |x: &Tensor| x.narrow(0, part * at_once, products.len())?.broadcast_as(results.shape());
-            // What was not chosen may be infinite, and 0 times that is no number.
+            // Results of unchosen experts may be infinite, and 0 times infinity is NaN.
             let chosen = own(&is_chosen)?.where_cond(&results, &results.zeros_like()?)?;
             sum = (sum + (chosen * own(&weights)?)?.sum(0)?)?;
         }
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_device_chooses_what_the_host_does() {
-        // Ties at the border, all equal, a masked expert, and a row without ties.
+        // Ties at the boundary, all equal, a masked expert, and a row without ties.
         let rows = [
             [1f32, 3.0, 3.0, 3.0, -1.0],
             [2.0, 2.0, 2.0, 2.0, 2.0],
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A mixture of three experts of one product each, whose weights are numbers times 1, 2 and `last`.
+    /// A mixture of three single-product experts, with weights scaled by 1, 2 and `last`.
     fn mixture(last: f32) -> FeedForwardWeights<DeviceLinear, DeviceNorm> {
         let linear = |rows: usize, factor: f32| {
             let weights = (0..rows * 4).map(|at| factor * ((at * 37 % 19) as f32 - 9.0) / 10.0).collect();
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn both_groupings_are_the_same_sum_and_take_nothing_from_other_experts() {
-        // In the second case nobody chooses the last expert, whose results are not finite.
+        // In the second case no row chooses the last expert, whose results are not finite.
         for (last, chosen) in [(0.5, 2), (1e38, 1)] {
             let (mixture, choice) = (mixture(last), choice(3, chosen, true));
             let rows: Vec<f32> = (0..20).map(|at| (at * 23 % 17) as f32 / 8.0 - 1.0).collect();
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(grouping(65, many, DType::F32), Grouping::Sparse);
         assert_eq!(grouping(256, many, DType::BF16), Grouping::Dense);
         assert_eq!(grouping(257, many, DType::BF16), Grouping::Sparse);
-        // Comparing 512 experts with each other is held within bounds.
+        // The comparison of 512 experts with each other stays within the limit.
         assert_eq!(grouping(64, choice(512, 10, true), DType::BF16), Grouping::Dense);
         assert_eq!(grouping(65, choice(512, 10, true), DType::BF16), Grouping::Sparse);
     }

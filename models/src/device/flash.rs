@@ -7,15 +7,16 @@ use super::attention::{AttendingRows, LayerSpan, Sight};
 use super::limits::{BF16_CAPABILITY, ComputeCapability};
 use crate::stack_config::StackConfig;
 
-/// Whether flash attention is used for heads of this length. candle has kernels for 32, 64, 96, 128, 160, 192, 224, 256, and 512, and
-/// takes the next larger one. `scripts/gpu/nvcc` compiles only those that known models need: 32, 64, 96, 128, and 256.
+/// Whether flash attention supports this head dimension. candle has kernels for 32, 64, 96, 128, 160, 192, 224, 256 and
+/// 512, and uses the next larger one. `scripts/gpu/nvcc` compiles only those that known models need: 32, 64, 96, 128
+/// and 256.
 fn has_kernel(head_dim: usize) -> bool {
     head_dim.is_multiple_of(8) && matches!(head_dim, 8..=128 | 232..=256)
 }
 
-/// The texts' positions, and their bounds among the batch's queries, and among all positions that are seen.
+/// The slots of the texts' positions, and the bounds of texts among queries and positions.
 pub(super) struct FlashPlan {
-    /// Where the positions of each text lie, one text after another.
+    /// Slots of each text's positions, concatenated.
     slots: Tensor,
     query_ends: Tensor,
     key_ends: Tensor,
@@ -26,8 +27,8 @@ pub(super) struct FlashPlan {
 }
 
 impl FlashPlan {
-    /// `None` if there is no kernel for the device or the model's heads. Scores must not depend on distances.
-    /// Kernels that were compiled for an older card than bf16 needs compute nothing.
+    /// `None` if there is no kernel for the device or the model's heads. Scores must not depend on distances. Kernels
+    /// compiled for cards older than bf16 requires would compute nothing.
     pub(super) fn new(
         texts: &[AttendingRows],
         config: &StackConfig,
@@ -58,11 +59,11 @@ impl FlashPlan {
         }))
     }
 
-    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds all
-    /// positions of the layer.
+    /// Attention of queries `(heads, tokens, head_dim)` as `(tokens, heads · head_dim)`; `all` holds all positions of
+    /// the layer.
     pub(super) fn attend(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let rows = |x: &Tensor| x.transpose(0, 1); // (tokens, heads, head_dim)
-        // The kernel counts positions to a side of the row's own; ours counts that one too.
+        // The kernel's window excludes the row's own position; ours includes it.
         let beside = |window: Option<usize>| window.map(|window| window - 1);
         let (before, behind) = match self.sight {
             Sight::Around { window } => (beside(window), beside(window)),
@@ -84,7 +85,7 @@ impl FlashPlan {
     }
 }
 
-/// 0, then where each segment ends.
+/// Cumulative ends of the segments, starting with 0.
 fn ends(lens: &[usize], device: &Device) -> Result<Tensor> {
     let sums = lens.iter().scan(0, |sum, len| {
         *sum += *len as u32;

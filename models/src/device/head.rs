@@ -1,4 +1,4 @@
-//! The output head over candle's operations: what [`crate::head`] computes with our kernels.
+//! The output head on candle operations; the counterpart of [`crate::head`].
 
 use candle_core::{DType, Result, Tensor, bail};
 use probity_kernels::likeliest_among;
@@ -6,23 +6,23 @@ use probity_kernels::likeliest_among;
 use super::weights::DeviceMatrix;
 use crate::packed::HeadRow;
 
-/// Rows of logits that are held at a time.
+/// Rows of logits in memory at a time.
 pub(super) const HEAD_ROWS: usize = 16;
 
 /// `scale · x · Wᵀ + b` over the vocabulary.
 pub(super) struct DeviceHead {
-    /// Multiplied with hidden states in f32, whatever the model computes in: a product in bf16 would round the logits.
+    /// Multiplied in f32 independent of the model's type: a bf16 product would round the logits.
     pub(super) weight: DeviceMatrix,
-    /// In f32.
+    /// Stored in f32.
     pub(super) bias: Option<Tensor>,
     /// Factor of `x`.
     pub(super) scale: f32,
-    /// Logits `z` count as `cap · tanh(z / cap)`.
+    /// Soft cap of logits: `z` becomes `cap · tanh(z / cap)`.
     pub(super) cap: Option<f32>,
 }
 
 impl DeviceHead {
-    /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
+    /// Logits `(rows, vocab_size)` of hidden states `(rows, hidden_size)`.
     pub(super) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let hidden = hidden.to_dtype(DType::F32)?;
         let hidden = if self.scale == 1.0 { hidden } else { (hidden * f64::from(self.scale))? };
@@ -36,19 +36,19 @@ impl DeviceHead {
         }
     }
 
-    /// What is asked of each row.
+    /// Computes the head's summary of each row.
     pub(super) fn rows(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
         head_rows(hidden, asked, |hidden| self.logits(hidden))
     }
 
-    /// The likeliest of the tokens that are allowed.
+    /// The most likely allowed token.
     pub(super) fn greedy_among(&self, hidden: &Tensor, allowed: &[u32]) -> Result<Option<u32>> {
         let logits = self.logits(hidden)?.flatten_all()?.to_vec1::<f32>()?;
         Ok(likeliest_among(&logits, allowed).map(|(_, id)| id as u32))
     }
 }
 
-/// What is asked of rows of hidden states, whose logits are made a few rows at a time.
+/// Summarises rows of hidden states, whose logits are computed a few rows at a time.
 pub(super) fn head_rows(
     hidden: &Tensor,
     asked: &[Vec<u32>],
@@ -69,26 +69,27 @@ pub(super) fn head_rows(
     Ok(rows)
 }
 
-/// log Σ exp over the vocabulary of each row of logits; not finite where a logit is NaN or +∞.
+/// log Σ exp over the vocabulary for each row of logits; not finite if a logit is NaN or +∞.
 fn normalisers(logits: &Tensor) -> Result<Vec<f64>> {
     let max = logits.max_keepdim(1)?;
     let sums = logits.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
-    // Metal has no f64: the sum is widened when it is read.
+    // Metal has no f64, so the sum is converted on the host.
     let sums: Vec<f32> = (sums.log()? + max)?.squeeze(1)?.to_vec1()?;
     Ok(sums.into_iter().map(f64::from).collect())
 }
 
-/// The largest element's index in each row of `(rows, width)`, the lowest among equals; any index where there is none.
+/// The index of the largest element in each row of `(rows, width)`; ties go to the lowest. Without a largest element
+/// the index is arbitrary.
 fn greedy(logits: &Tensor) -> Result<Vec<u32>> {
     let width = logits.dim(1)? as u32;
-    // By comparison and minimum: which of several largest elements an arg-max gives is not promised. A row without a
-    // largest one still names a token of the vocabulary.
+    // Comparison and minimum, because arg-max does not guarantee which of several maxima it returns. A row without a
+    // maximum still yields a valid token.
     let is_largest = logits.broadcast_eq(&logits.max_keepdim(1)?)?;
     let ids = Tensor::arange(0, width, logits.device())?.broadcast_as(logits.shape())?.contiguous()?;
     is_largest.where_cond(&ids, &Tensor::full(width - 1, logits.shape(), logits.device())?)?.min(1)?.to_vec1()
 }
 
-/// The elements of each row of `(rows, width)` that are asked for, rows one after another.
+/// The requested elements of each row of `(rows, width)`, concatenated.
 fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
     let width = logits.dim(1)?;
     let mut places = Vec::new();
@@ -96,7 +97,7 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
         if let Some(id) = ids.iter().find(|id| **id as usize >= width) {
             bail!("token {id} is outside the vocabulary of {width}");
         }
-        // At most `HEAD_ROWS` rows: places among the logits fit 32 bits.
+        // With at most `HEAD_ROWS` rows, indices into the logits fit 32 bits.
         places.extend(ids.iter().map(|id| (row * width) as u32 + id));
     }
     if places.is_empty() {

@@ -1,4 +1,4 @@
-//! The [layers](crate::layer) over candle's operations.
+//! Transformer [layers](crate::layer) on candle operations.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use candle_nn::rotary_emb::{rope, rope_i};
 use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Sight, heads};
-use super::distances::LayerDistances;
+use super::distances::DeviceLayerDistances;
 use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::weights::{DeviceLinear, DeviceNorm};
@@ -16,12 +16,12 @@ use crate::stack_config::{LayerSight, StackConfig};
 use crate::transformer::TextRows;
 
 impl PartNorms<DeviceNorm> {
-    /// What a part of a layer is given of the residual stream.
+    /// The input of a sublayer: the residual stream, normalised if the model is pre-norm.
     fn before(&self, x: &Tensor, stack: &StackConfig) -> Result<Tensor> {
         self.stream.as_ref().filter(|_| stack.norm_first).map_or(Ok(x.clone()), |norm| norm.forward(x))
     }
 
-    /// The residual stream with what a part made of it.
+    /// Adds a sublayer's output to the residual stream.
     fn sum(&self, x: &Tensor, y: &Tensor, stack: &StackConfig) -> Result<Tensor> {
         let mut y = self.branch.as_ref().map_or(Ok(y.clone()), |norm| norm.forward(y))?;
         if stack.branch_scale != 1.0 {
@@ -32,56 +32,56 @@ impl PartNorms<DeviceNorm> {
     }
 }
 
-/// Rows of a text, over the slots of a source.
+/// Rows of a text, with the slots of its source.
 pub(super) type DeviceRows<'a> = TextRows<'a, SlotSpan>;
 
-/// A model's rotations, each with its frequencies and the factor of its angles' sines and cosines, and their layout.
+/// A model's rotations, each with frequencies and a factor of sines and cosines, and their layout.
 pub(super) type Rotations<'a> = (&'a [(&'a [f32], f32)], RopeLayout);
-/// Of a model that has none.
+/// For models without rotation.
 pub(super) const NO_ROTATIONS: Rotations<'static> = (&[], RopeLayout::Halves);
 
-/// Where keys and values lie that rows look at.
+/// The pools of keys and values that rows attend to.
 #[derive(Clone, Copy)]
 pub(super) struct Pools<'a> {
-    /// Those of texts and of what came before them; absent where each text is read as a whole.
+    /// Of the texts and their past; `None` if each text is read as a whole.
     pub(super) own: Option<&'a KvPool>,
-    /// Those of sources.
+    /// Of cross-attention sources.
     pub(super) sources: Option<&'a KvPool>,
 }
 
-/// What a batch shares in all layers.
+/// The plan of a batch, shared by all layers.
 pub(super) struct BatchPlan<'a> {
-    /// Where each text's rows lie in the batch.
+    /// Row ranges of the texts in the batch.
     pub(super) rows: Vec<Range<usize>>,
-    /// Where their keys and values are put.
+    /// The slots of their keys and values.
     pub(super) spans: Vec<SlotSpan>,
     own: Option<PoolBatch<'a>>,
     sources: Option<PoolBatch<'a>>,
     stages: Vec<StagePlan>,
-    /// Of each layer, where scores depend on products with distances.
-    distances: &'a [LayerDistances],
+    /// One for each layer with relative position terms.
+    distances: &'a [DeviceLayerDistances],
     stack: &'a StackConfig,
 }
 
-/// What it shares in the layers of one device.
+/// The plan shared by the layers of one device.
 struct StagePlan {
     layers: Range<usize>,
-    /// For each window that layers have.
+    /// One for each window size.
     attention: Vec<(Option<usize>, AttentionPlan)>,
-    /// Where a source is looked at.
+    /// Cross-attention, if there are sources.
     to_sources: Option<AttentionPlan>,
     rotations: Vec<BatchRotation>,
 }
 
-/// Layers that are on one device.
-pub(super) struct Stage {
+/// Layers on one device.
+pub(super) struct LayerGroup {
     pub(super) device: Device,
     pub(super) layers: Range<usize>,
-    /// What is added to their scores by distance.
+    /// Bias by relative position.
     pub(super) bias: Option<DistanceBias>,
 }
 
-/// Where texts of those lengths lie, one behind the other.
+/// Consecutive ranges with these lengths.
 pub(super) fn ranges(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let range = |next: &mut usize, len| {
         *next += len;
@@ -93,7 +93,7 @@ pub(super) fn ranges(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>>
 impl<'a> BatchPlan<'a> {
     pub(super) fn new(
         texts: &[DeviceRows<'_>],
-        (stack, stages, distances): (&'a StackConfig, &[Stage], &'a [LayerDistances]),
+        (stack, stages, distances): (&'a StackConfig, &[LayerGroup], &'a [DeviceLayerDistances]),
         rotations: Rotations<'_>,
         pools: Pools<'a>,
         dtype: DType,
@@ -109,7 +109,7 @@ impl<'a> BatchPlan<'a> {
         };
         let attending = |(at, text): (usize, &DeviceRows<'_>)| {
             let past = text.past.iter().flat_map(|span| span.cache::<SlotSpan>().ranges());
-            // An encoder's rows see those of the batch.
+            // An encoder's rows attend to the rows of the batch.
             let new = spans.get(at).map_or(&rows[at..=at], SlotSpan::ranges);
             AttendingRows { rows: text.len, seen: past.chain(new).cloned().collect() }
         };
@@ -121,8 +121,9 @@ impl<'a> BatchPlan<'a> {
             };
             texts.iter().map(attending).collect::<Vec<_>>()
         });
-        let plan =
-            |stage: &Stage| StagePlan::new(texts, (&of_own, to_sources.as_deref()), (stack, stage), rotations, dtype);
+        let plan = |stage: &LayerGroup| {
+            StagePlan::new(texts, (&of_own, to_sources.as_deref()), (stack, stage), rotations, dtype)
+        };
         Ok(Self {
             stages: stages.iter().map(plan).collect::<Result<_>>()?,
             rows,
@@ -134,18 +135,18 @@ impl<'a> BatchPlan<'a> {
         })
     }
 
-    /// What the layers on that one's device share.
+    /// The plan of the layer's device.
     fn stage(&self, layer: usize) -> &StagePlan {
         self.stages.iter().find(|stage| stage.layers.contains(&layer)).expect("each layer is on a device")
     }
 }
 
 impl StagePlan {
-    /// Of texts, and what their rows see of themselves and of sources.
+    /// Plans the self-attention and cross-attention of texts.
     fn new(
         texts: &[DeviceRows<'_>],
         (of_own, to_sources): (&[AttendingRows], Option<&[AttendingRows]>),
-        (stack, Stage { device, layers, bias }): (&StackConfig, &Stage),
+        (stack, LayerGroup { device, layers, bias }): (&StackConfig, &LayerGroup),
         (ropes, layout): Rotations<'_>,
         dtype: DType,
     ) -> Result<Self> {
@@ -162,7 +163,7 @@ impl StagePlan {
                 attention.push((*window, plan(of_own, sight, bias.as_ref())?));
             }
         }
-        // No bias by distance: a source and the text that looks at it have no common positions.
+        // No relative bias: a source and the decoder text do not share positions.
         let to_sources = to_sources.map(|rows| plan(rows, Sight::Around { window: None }, None)).transpose()?;
         let rotations =
             ropes.iter().map(|rope| BatchRotation::new(texts, *rope, layout, device)).collect::<Result<_>>()?;
@@ -189,7 +190,7 @@ impl BatchRotation {
         device: &Device,
     ) -> Result<Self> {
         let positions = texts.iter().flat_map(|text| text.start()..text.start() + text.len);
-        // As `RopeTable` has them: both executors rotate by the same angles.
+        // The same angles as `RopeTable`, for both executors.
         let angles = positions
             .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
         let (sin, cos): (Vec<f32>, Vec<f32>) =
@@ -198,7 +199,7 @@ impl BatchRotation {
         Ok(Self { cos: table(cos)?, sin: table(sin)?, layout })
     }
 
-    /// Rotates `(heads, tokens, head_dim)`, or the first elements of its heads, in f32 whatever its type.
+    /// Rotates all or the first elements of each head in `(heads, tokens, head_dim)`, in f32 for any type.
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (rotated, width) = (2 * self.cos.dim(1)?, x.dim(2)?);
         if rotated < width {
@@ -215,13 +216,13 @@ impl BatchRotation {
 }
 
 impl AttentionWeights<DeviceLinear, DeviceNorm> {
-    /// `(tokens, hidden_size)` to the same. Keys and values go to the plan's spans.
+    /// Maps `(tokens, hidden_size)` to the same shape and stores keys and values in the plan's spans.
     fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let (stage, head_dim, LayerSight { window, rotation }) =
             (plan.stage(layer), plan.stack.head_dim, plan.stack.layers[layer]);
         let rotation = rotation.map(|which| &stage.rotations[which]);
         let of_all_heads = plan.stack.names.head_norms.is_some_and(|norms| norms.of_all_heads);
-        // Norms come before rotation, as our kernels have them.
+        // Norms come before rotation, as in our kernels.
         let rotated = |linear: &DeviceLinear, norm: &Option<DeviceNorm>| {
             let normed = |x: Tensor, is_here: bool| {
                 norm.as_ref().filter(|_| is_here).map_or(Ok(x.clone()), |norm| norm.forward(&x))
@@ -237,7 +238,7 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         self.output.forward(&stage.attention(window).attend(&q, all, plan.distances.get(layer))?)
     }
 
-    /// The residual stream with what the rows make of the texts that they look at.
+    /// Adds the cross-attention output to the residual stream.
     fn to_sources(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let attention = &plan.stage(layer).to_sources;
         let attention = attention.as_ref().expect("a description with attention to sources has a plan of it");
@@ -247,7 +248,7 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         self.norms.sum(x, &y, plan.stack)
     }
 
-    /// Keys and values of texts to be looked at, of which the encoder made `(tokens, hidden_size)`.
+    /// Cross-attention keys and values of sources, from the encoder's `(tokens, hidden_size)`.
     pub(super) fn read_sources(&self, x: &Tensor, head_dim: usize) -> Result<LayerSpan> {
         let of = |linear: &DeviceLinear| heads(&linear.forward(x)?, head_dim);
         Ok(LayerSpan { keys: of(&self.key)?, values: of(&self.value)? })
@@ -258,14 +259,14 @@ pub(super) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
     match activation {
         Activation::Silu => x.silu(),
         Activation::GeluErf => x.gelu_erf(),
-        // What candle calls `gelu` is the approximation; in configurations that name means the other one.
+        // candle's `gelu` is the tanh approximation; in configurations that name means the exact function.
         Activation::GeluTanh => x.gelu(),
         Activation::Relu => x.relu(),
     }
 }
 
 impl LayerWeights<DeviceLinear, DeviceNorm> {
-    /// Takes the residual stream `(tokens, hidden_size)` through the layer.
+    /// Runs the residual stream `(tokens, hidden_size)` through the layer.
     pub(super) fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let norms = &self.attention.norms;
         let mut x = norms.sum(x, &self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?, plan.stack)?;

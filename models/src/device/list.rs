@@ -1,4 +1,4 @@
-//! Lists of devices: copies of a model, each on one device or divided over several.
+//! Device lists: copies of a model, each on one device or divided over several.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -6,61 +6,59 @@ use std::str::FromStr;
 
 use super::{DeviceChoice, DeviceError};
 
-/// Devices in a list, at most.
+/// Maximum number of devices in a list.
 const MOST: usize = 8;
 
-/// How every CUDA device is written.
+/// The name for all CUDA devices.
 const ALL_CUDA: &str = "cuda:all";
 
-/// What stands for all until they are counted.
+/// Represents all CUDA devices until they are counted.
 const FIRST_CUDA: &[DeviceChoice] = &[DeviceChoice::Cuda(0)];
 
-/// Devices of one kind. A model has a copy on each, or, where `stages` are more than one, on each so many consecutive ones,
-/// which hold its layers in their order.
+/// Devices of one kind. Each holds a copy of the model, or, if `stages` is above one, each group of `stages`
+/// consecutive devices holds the layers of one copy in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceList(Devices);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Devices {
-    /// The first `count` of these; the others are the default. Each `stages` of them hold a copy.
-    // An array keeps the options of a model `Copy`.
+    /// The first `count` entries are used; each copy takes `stages` devices.
+    // An array, so that a model's options are `Copy`.
     Listed { devices: [DeviceChoice; MOST], count: usize, stages: usize },
-    /// Every CUDA device of the machine, not counted yet.
+    /// All CUDA devices of the machine, not counted yet.
     AllCuda,
 }
 
-/// Why a list of devices cannot be used.
+/// Why a device list is invalid.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DeviceListError {
-    /// One of the devices.
+    /// A device cannot be used.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    // Boxed: whatever can fail to load a model has room for this one.
+    // Boxed to keep the error types of model loading small.
     Device(Box<DeviceError>),
     /// Too many devices.
-    #[error("{count} devices are more than {MOST}")]
-    #[diagnostic(help(
-        "a list has at most {MOST} devices; start another run for the others, such as with --shard 1/2"
-    ))]
+    #[error("{count} devices exceed the limit of {MOST}")]
+    #[diagnostic(help("list at most {MOST} devices, and start another run for the others, such as with --shard 1/2"))]
     Many {
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
-    /// Copies of a model that are not divided alike.
+    /// Copies have different numbers of devices.
     #[error("`{list}` divides one copy of the model over {stages} and another over {others} devices")]
     #[diagnostic(help(
-        "all copies need the same number of devices: --device cuda:0+cuda:1,cuda:2+cuda:3 has two copies on two \
+        "use the same number of devices for each copy: --device cuda:0+cuda:1,cuda:2+cuda:3 has two copies on two \
          devices each"
     ))]
     Uneven {
         /// The list.
         list: String,
-        /// Devices of the first copy.
+        /// The number of devices of the first copy.
         stages: usize,
-        /// Those of another.
+        /// The number of devices of another copy.
         others: usize,
     },
-    /// Nothing where a device belongs.
+    /// A device is missing next to a separator.
     #[error("`{list}` has no device {side} `{separator}`")]
     #[diagnostic(help(
         "name a device on both sides: cuda:0,cuda:1 copies the model to each, cuda:0+cuda:1 divides its layers"
@@ -73,24 +71,23 @@ pub enum DeviceListError {
         /// `+` or `,`.
         separator: char,
     },
-    /// All cards, and others.
+    /// `cuda:all` combined with other devices.
     #[error("{ALL_CUDA} cannot be combined with other devices: `{list}`")]
     #[diagnostic(help(
-        "--device {ALL_CUDA} copies the model to every CUDA device; to divide its layers, name the cards: --device \
-         cuda:0+cuda:1"
+        "use --device {ALL_CUDA} to copy the model to every CUDA device, or --device cuda:0+cuda:1 to divide its layers"
     ))]
     AllListed {
         /// The list.
         list: String,
     },
-    /// Answers of different kinds of devices differ in their last digits.
+    /// Devices of different kinds, whose results differ in their last digits.
     #[error("`{list}` mixes kinds of devices")]
     #[diagnostic(help("list devices of one kind, such as --device cuda:0,cuda:1"))]
     Kinds {
         /// The list.
         list: String,
     },
-    /// A device that is there once.
+    /// A repeated device.
     #[error("{device} is listed twice")]
     #[diagnostic(help("{}", once(*device)))]
     Repeated {
@@ -105,14 +102,14 @@ impl From<DeviceError> for DeviceListError {
     }
 }
 
-/// How to use all of a device that was listed twice.
+/// A hint how to use a device's full capacity instead of listing it twice.
 fn once(device: DeviceChoice) -> String {
     match device {
         DeviceChoice::Cpu => {
-            "--device cpu computes on all processors already; --compute threads sets on how many".to_owned()
+            "use --device cpu once; it uses all processors, and --compute threads sets their number".to_owned()
         }
         DeviceChoice::Cuda(_) => format!("list each device once; {ALL_CUDA} is every CUDA device"),
-        DeviceChoice::CandleCpu | DeviceChoice::Metal => format!("--device {device}"),
+        DeviceChoice::CandleCpu | DeviceChoice::Metal => format!("use --device {device}"),
     }
 }
 
@@ -131,7 +128,7 @@ impl From<DeviceChoice> for DeviceList {
 }
 
 impl DeviceList {
-    /// The devices of a list, so many of which hold each copy; an error where there are too many.
+    /// Creates a list with `stages` devices per copy; too many devices are an error.
     fn new(listed: &[DeviceChoice], stages: usize) -> Result<Self, DeviceListError> {
         let mut devices = [DeviceChoice::default(); MOST];
         let count = listed.len();
@@ -139,8 +136,8 @@ impl DeviceList {
         Ok(Self(Devices::Listed { devices, count, stages }))
     }
 
-    /// The devices that hold each copy of a model, in the order of its layers; of `cuda:all` that was not
-    /// [counted](Self::counted) the first.
+    /// The devices of each copy, in layer order. `cuda:all` that is not [counted](Self::counted) yields the first
+    /// device.
     pub fn copies(&self) -> impl ExactSizeIterator<Item = &[DeviceChoice]> {
         match &self.0 {
             Devices::Listed { devices, count, stages } => devices[..*count].chunks(*stages),
@@ -153,7 +150,7 @@ impl DeviceList {
         self.copies().flatten().copied()
     }
 
-    /// The first device. All are of its kind.
+    /// The first device; all are of the same kind.
     pub fn first(&self) -> DeviceChoice {
         self.first_copy()[0]
     }
@@ -176,23 +173,23 @@ impl DeviceList {
         self.copies().len() > 1
     }
 
-    /// How many of the devices have a memory in common: all of `candle-cpu`, else one.
+    /// Number of devices that share one memory: all for `candle-cpu`, otherwise one.
     pub fn in_one_memory(&self) -> usize {
         if self.first() == DeviceChoice::CandleCpu { self.devices().count() } else { 1 }
     }
 
-    /// The same list with the machine's CUDA devices in the place of `cuda:all`, where there are any.
+    /// Replaces `cuda:all` by the machine's CUDA devices, if there are any.
     #[must_use]
     pub fn counted(self) -> Self {
         if self.0 != Devices::AllCuda {
             return self;
         }
         let devices = DeviceChoice::all_cuda();
-        // Without any, opening the first one says what is missing.
+        // Without any, opening the first one reports what is missing.
         if devices.is_empty() { self } else { Self::new(&devices, 1).unwrap_or(self) }
     }
 
-    /// Whether this build and this machine have all of the devices, and a model can be copied to each of them.
+    /// Checks that the build and the machine support all devices, and that a model can be copied to each.
     pub fn check(&self) -> Result<(), DeviceListError> {
         let devices: Vec<DeviceChoice> = self.devices().collect();
         if devices.iter().any(|device| discriminant(device) != discriminant(&devices[0])) {
@@ -207,7 +204,7 @@ impl DeviceList {
         }
     }
 
-    /// Names `cuda:all`, which was typed, where the first card stands for all.
+    /// Reports `cuda:all` instead of the first card if the user entered `cuda:all`.
     fn named(&self, mut error: DeviceError) -> DeviceError {
         if let (Devices::AllCuda, DeviceError::NotBuilt { device, .. } | DeviceError::Unavailable { device, .. }) =
             (self.0, &mut error)
@@ -219,7 +216,7 @@ impl DeviceList {
 }
 
 impl DeviceChoice {
-    /// The machine's CUDA devices, as many as a list has room for.
+    /// The machine's CUDA devices, up to the maximum of a list.
     pub fn all_cuda() -> Vec<Self> {
         (0..cuda_devices().min(MOST)).map(Self::Cuda).collect()
     }
@@ -228,7 +225,7 @@ impl DeviceChoice {
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> usize {
     let count = candle_core::cuda_backend::cudarc::driver::CudaContext::device_count();
-    // Without a driver there are none.
+    // Zero without a driver.
     count.ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
 }
 
@@ -265,8 +262,8 @@ impl fmt::Display for DeviceList {
 impl FromStr for DeviceList {
     type Err = DeviceListError;
 
-    /// Copies between commas, the devices of each joined by `+`, or `cuda:all`. Whether they can be used together is for
-    /// [`check`](Self::check).
+    /// Parses copies separated by commas, with the devices of each joined by `+`, or `cuda:all`. [`check`](Self::check)
+    /// tests whether they can be used together.
     fn from_str(text: &str) -> Result<Self, DeviceListError> {
         if text == ALL_CUDA {
             return Ok(Self(Devices::AllCuda));
@@ -288,7 +285,7 @@ impl FromStr for DeviceList {
     }
 }
 
-/// An error where a name is missing in a list, or one stands for a list of its own.
+/// An error if a name is missing, or if `cuda:all` is combined with others.
 fn complete(text: &str) -> Result<(), DeviceListError> {
     let list = || text.to_owned();
     let mut before = None;
@@ -306,7 +303,7 @@ fn complete(text: &str) -> Result<(), DeviceListError> {
             _ => before = separator,
         }
     }
-    // The last part is empty where the text ends with a separator, and is then not among them.
+    // The last name is empty if the text ends with a separator, and is then missing in the list.
     before.map_or(Ok(()), |separator| Err(DeviceListError::Missing { list: list(), side: "after", separator }))
 }
 
@@ -362,7 +359,7 @@ mod tests {
             (error.to_string(), error.help().map(|hint| hint.to_string()).unwrap_or_default())
         };
         for (text, name) in [("", ""), ("cpu,gpu", "gpu"), ("cuda:0+cuda:x", "cuda:x")] {
-            assert_eq!(told(text).0, format!("device `{name}` is not known"), "{text}");
+            assert_eq!(told(text).0, format!("unknown device `{name}`"), "{text}");
         }
         let missing = [
             ("cuda:0,", "after `,`"),
@@ -380,13 +377,13 @@ mod tests {
         for text in ["cuda:all,cuda:0", "cuda:all+cuda:1", "cuda:0,cuda:all"] {
             let (error, hint) = told(text);
             assert_eq!(error, format!("cuda:all cannot be combined with other devices: `{text}`"));
-            assert!(hint.contains("copies the model to every CUDA device") && hint.contains("--device cuda:0+cuda:1"));
+            assert!(hint.contains("to copy the model to every CUDA device") && hint.contains("--device cuda:0+cuda:1"));
         }
         let (error, hint) = told(&vec!["candle-cpu"; 17].join(","));
-        assert_eq!(error, "17 devices are more than 8");
-        assert!(hint.starts_with("a list has at most 8 devices"), "{hint}");
+        assert_eq!(error, "17 devices exceed the limit of 8");
+        assert!(hint.starts_with("list at most 8 devices"), "{hint}");
         let (_, hint) = told("candle-cpu,candle-cpu+candle-cpu");
-        assert!(hint.starts_with("all copies need the same number of devices: --device cuda:0+cuda:1,"), "{hint}");
+        assert!(hint.starts_with("use the same number of devices for each copy: --device cuda:0+cuda:1,"), "{hint}");
     }
 
     #[test]
@@ -394,7 +391,7 @@ mod tests {
         list("candle-cpu,candle-cpu,candle-cpu").check().expect("copies on one processor, for tests");
         let (error, hint) = refused("cpu,cpu");
         assert_eq!(error, "cpu is listed twice");
-        assert!(hint.starts_with("--device cpu computes on all processors already"), "{hint}");
+        assert!(hint.starts_with("use --device cpu once; it uses all processors"), "{hint}");
         let (error, hint) = refused("cuda:1,cuda:0,cuda:1");
         assert_eq!(
             (error.as_str(), hint.as_str()),

@@ -1,4 +1,4 @@
-//! What a model holds on a device, from its files alone, and what memory the device has.
+//! Device memory that a model needs, computed from its files, and the memory of devices.
 
 use std::ops::{AddAssign, Range};
 
@@ -12,7 +12,7 @@ use crate::decoder::EMBEDDING;
 use crate::stack_config::StackConfig;
 use crate::{Arithmetic, ModelConfig, WeightSource, WeightType};
 
-/// Bytes that a model's layers take on devices of candle's, and what comes with the last one: norms, the output head.
+/// Bytes of each layer on candle devices, and of what belongs to the last one: norms and the output head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerMemory {
     layers: Vec<HeldBytes>,
@@ -20,24 +20,24 @@ pub struct LayerMemory {
     batch: BatchShape,
 }
 
-/// Bytes that a model, or layers of one, take on a device of candle's.
+/// Bytes that a model, or some of its layers, need on a candle device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// How they are held.
+    /// Bytes held while the model is loaded.
     pub held: HeldBytes,
     batch: BatchShape,
 }
 
-/// What lies on a device as long as the model does.
+/// Device memory held for the lifetime of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeldBytes {
-    /// Weights, as they are held there. Embeddings stay in their file but where they are the output head too.
+    /// Weights as stored on the device. Embeddings stay in their file, unless they are also the output head.
     pub weights: u64,
-    /// The second copy of quantised weights that candle keeps on the processor in another order.
+    /// The reordered second copy of quantised weights that candle keeps on the CPU.
     pub reordered_on_cpu: u64,
-    /// Keys and values of a token; of an encoder none.
+    /// Keys and values per token; 0 for encoders.
     pub cache_per_token: u64,
-    /// The largest weights that are widened for a product, as 32-bit floats.
+    /// The largest weights that are converted to f32 for a product.
     widened: u64,
 }
 
@@ -46,48 +46,48 @@ impl AddAssign for HeldBytes {
         self.weights += other.weights;
         self.reordered_on_cpu += other.reordered_on_cpu;
         self.cache_per_token += other.cache_per_token;
-        // One after another.
+        // One at a time, so the maximum counts.
         self.widened = self.widened.max(other.widened);
     }
 }
 
-/// What decides the bytes that a batch makes and lets go again; of several stacks of layers the most of each.
+/// Parameters of the temporary memory of a batch; with several stacks, the maximum of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BatchShape {
-    /// Bytes of an activation.
+    /// Bytes of an activation element.
     size: usize,
-    /// Activations of a row around attention.
+    /// Elements per row around attention.
     around_attention: usize,
-    /// The same around a feed-forward part.
+    /// Elements per row around a feed-forward sublayer.
     around_feed_forward: usize,
-    /// Query heads, and activations of a position's keys.
+    /// Query heads, and key elements per position.
     heads: (usize, usize),
-    /// The widest window, where all layers have one.
+    /// The largest window, if all layers have one.
     window: Option<usize>,
-    /// Kinds of windows, each with its own masks.
+    /// Number of different windows, each with its own masks.
     sights: usize,
-    /// Bytes of a pair of a row and a position in a head.
+    /// Bytes for each row-key pair in a head.
     pair: usize,
-    /// Bytes of a row of logits, and of the head's weights where they are widened; 0 where another device has the head.
+    /// Bytes per row of logits, and of the head's converted weights; 0 if the head is on another device.
     logits: usize,
     widened_head: u64,
 }
 
-/// What decides how much a batch takes.
+/// Size parameters of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     /// Tokens that run at once.
     pub rows: usize,
-    /// Tokens of a text among them.
+    /// How many of them belong to the same text.
     pub own: usize,
     /// Positions that a row sees.
     pub positions: usize,
-    /// Rows whose logits are computed.
+    /// Rows with logits.
     pub head_rows: usize,
 }
 
 impl BatchSize {
-    /// The largest batch of so many tokens.
+    /// The largest batch with this many tokens.
     pub fn of_tokens(tokens: usize) -> Self {
         Self { rows: tokens, own: tokens, positions: tokens, head_rows: tokens }
     }
@@ -96,14 +96,14 @@ impl BatchSize {
 /// Memory of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRoom {
-    /// Bytes that are free now.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }
 
 impl DeviceChoice {
-    /// Memory of a device that has its own; `None` for the processor, and where the device cannot be used.
+    /// Memory of the device; `None` for CPUs and devices that cannot be used.
     pub fn room(self) -> Option<DeviceRoom> {
         match self {
             Self::Cpu | Self::CandleCpu => None,
@@ -125,7 +125,8 @@ fn cuda_room(_: usize) -> Option<DeviceRoom> {
     None
 }
 
-/// The memory that Metal recommends to stay within, less what this process has there: what others have is not told.
+/// Metal's recommended working set less this process's allocations. Metal does not report the memory of other
+/// processes.
 #[cfg(feature = "metal")]
 fn metal_room() -> Option<DeviceRoom> {
     let device = candle_core::Device::new_metal(0).ok()?;
@@ -140,7 +141,7 @@ fn metal_room() -> Option<DeviceRoom> {
     None
 }
 
-/// The layer that a tensor is of, counted over all stacks.
+/// The layer of a tensor, counted over all stacks.
 fn layer_of(stacks: &[StackConfig], name: &str) -> Option<usize> {
     let mut before = 0;
     for stack in stacks {
@@ -154,7 +155,7 @@ fn layer_of(stacks: &[StackConfig], name: &str) -> Option<usize> {
     None
 }
 
-/// Whether a tensor is a table of tokens, which is read on the host.
+/// Whether a tensor is a token table, which is read on the host.
 fn is_embedding(config: &ModelConfig, name: &str) -> bool {
     let ends = |names: &[&str]| names.iter().any(|end| name.ends_with(end));
     match config {
@@ -165,9 +166,9 @@ fn is_embedding(config: &ModelConfig, name: &str) -> bool {
     }
 }
 
-/// Bytes of the blocks in which candle 0.11 multiplies with a matrix on the processor: 16 rows by 256 columns.
+/// Bytes of candle 0.11's reordered blocks for CPU products: 16 rows by 256 columns.
 fn reordered(source: &dyn WeightSource, name: &str, weight_type: WeightType, bytes: usize) -> u64 {
-    // Scales are 32-bit floats there, and 6 bits take 8.
+    // Scales are stored as f32 there, and 6-bit values as 8 bits.
     let (before, after) = match weight_type {
         WeightType::Q4_K => (2304, 3072),
         WeightType::Q6_K => (3360, 5120),
@@ -180,7 +181,7 @@ fn reordered(source: &dyn WeightSource, name: &str, weight_type: WeightType, byt
 }
 
 impl LayerMemory {
-    /// Of a model that is loaded so.
+    /// For a model loaded with this arithmetic.
     pub fn new(source: &dyn WeightSource, config: &ModelConfig, arithmetic: Arithmetic) -> Self {
         let exact = arithmetic == Arithmetic::Exact;
         let (stacks, size) = (config.stacks(), if exact { 4 } else { 2 });
@@ -203,13 +204,13 @@ impl LayerMemory {
         Self { layers, behind, batch }
     }
 
-    /// All of it on one device.
+    /// The whole model on one device.
     pub fn whole(&self) -> DeviceMemory {
         self.on(0..self.layers.len())
     }
 
-    /// Divided over devices with so much room, so that the fullest is as empty as can be: the layers of each, and what it
-    /// holds.
+    /// Divides the layers over devices with these free bytes, such that the highest utilisation is minimal. Returns
+    /// each device's layers and memory.
     pub fn divided(&self, rooms: &[u64]) -> Vec<(Range<usize>, DeviceMemory)> {
         let bytes: Vec<u64> = self.layers.iter().map(|layer| layer.weights).collect();
         let firsts = first_layers(&bytes, self.behind.weights, rooms);
@@ -226,10 +227,10 @@ impl LayerMemory {
     }
 }
 
-/// What a tensor takes; `None` of one that no device holds.
+/// Bytes of a tensor; `None` if no device holds it.
 fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exact: bool) -> Option<HeldBytes> {
     let (weight_type, bytes) = source.stored(name).ok()?;
-    // An encoder without its masked-language head reads the table on the host alone.
+    // Without its masked language model head, an encoder reads the table only on the host.
     let has_head = match config {
         ModelConfig::Encoder(config) => config.classes.is_empty() && source.tensor(config.head.sign).is_ok(),
         _ => true,
@@ -246,7 +247,7 @@ fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exac
         _ if exact || weight_type.is_quantised() => bytes,
         _ => elements * if is_head { 4 } else { 2 },
     };
-    // What is not multiplied with as it lies is widened before.
+    // Weights that are not multiplied in their stored type are converted first.
     let widened = if exact && bytes < 4 * elements { 4 * elements.min(WIDENED_WEIGHTS) } else { 0 };
     Some(HeldBytes {
         weights: held as u64,
@@ -266,29 +267,29 @@ impl BatchShape {
         kinds.dedup();
         Self {
             size,
-            // The residual stream and its norm; queries, as stacked, and the result; new keys and values.
+            // The residual stream and its norm; queries, stacked queries and the result; new keys and values.
             around_attention: most(&|c| 2 * c.hidden_size + 3 * c.num_heads * c.head_dim + 2 * keys(c)),
             around_feed_forward: most(&|c| {
-                // As many results as a row has experts, in f32, as read and weighed.
+                // One result per chosen expert, in f32: as read and weighted.
                 let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
                 3 * c.hidden_size + 3 * c.intermediate_size + of_experts
             }),
             heads: (most(&|c| c.num_heads), most(&keys)),
             window: windows.into_iter().collect::<Option<Vec<_>>>().and_then(|windows| windows.into_iter().max()),
             sights: kinds.len(),
-            // Two tensors of scores in f32, and what products in bf16 are rounded to; what is added by distance.
+            // Two score tensors in f32, their bf16 copy for products, and relative biases.
             pair: most(&|c| {
                 let rounded = if size == 4 { 0 } else { size };
                 let by_distance = 4 * usize::from(c.relative.is_some()) + 8 * usize::from(c.disentangled.is_some());
                 8 + rounded + by_distance
             }),
-            // As they are, without the largest, and what is made of them to find that.
+            // The logits, a copy without the largest, and temporaries of the arg-max.
             logits: 4 * 4 * vocabulary,
             widened_head,
         }
     }
 
-    /// Bytes around attention: activations, keys and values that lie together, scores, masks.
+    /// Bytes around attention: activations, gathered keys and values, scores, masks.
     fn attention(&self, size: BatchSize) -> usize {
         let seen = self.window.map_or(usize::MAX, |window| window.saturating_add(BLOCK_ROWS));
         // More positions are refused.
@@ -297,7 +298,7 @@ impl BatchShape {
         let stack = largest_stack(size, positions, (heads, key_width));
         let scores = heads * stack.pieces * stack.rows * stack.keys * self.pair;
         let copied = 2 * key_width * stack.pieces * stack.keys * self.size;
-        // Blocks of a text see what is before them, and all masks last as long as the batch.
+        // Later blocks of a text also see its earlier ones, and all masks live as long as the batch.
         let masked = if size.own < positions { positions } else { positions.midpoint(positions.min(BLOCK_ROWS)) };
         let rows = self.size.saturating_mul(self.around_attention).saturating_add(4 * self.sights * masked);
         rows.saturating_mul(size.rows).saturating_add(copied + scores)
@@ -305,8 +306,8 @@ impl BatchShape {
 }
 
 impl DeviceMemory {
-    /// The most that one such batch makes and lets go again: around attention, around a feed-forward part, or at the
-    /// output head. An estimate.
+    /// Estimated peak of temporary memory of such a batch: around attention, around a feed-forward sublayer, or at the
+    /// output head.
     pub fn activations(&self, size: BatchSize) -> u64 {
         let batch = self.batch;
         let inside = batch.size.saturating_mul(batch.around_feed_forward).saturating_mul(size.rows);

@@ -1,4 +1,4 @@
-//! Devices besides our kernels' CPU: which there are, and models loaded on one over candle's own operations.
+//! Devices other than the CPU with our kernels, and models on candle operations.
 
 mod attention;
 #[cfg(feature = "candle-transformers")]
@@ -45,27 +45,27 @@ pub use list::{DeviceList, DeviceListError, StageNames};
 pub use memory::{BatchSize, DeviceMemory, DeviceRoom, HeldBytes, LayerMemory};
 pub use placement::{Placement, check_model};
 
-/// A guess for devices, which have arithmetic in plenty.
+/// An estimate: devices have spare arithmetic.
 const IDLE_ROWS: usize = 64;
 
-/// Where a model computes.
+/// Where a model runs.
 ///
-/// Results have bits that never change on [`Cpu`](Self::Cpu) alone. Elsewhere they are what candle's operations give,
-/// which may depend on what else is in a batch and on how a past is cut into spans.
+/// Only [`Cpu`](Self::Cpu) has reproducible bits. On other devices, results are those of candle operations, which may
+/// depend on the rest of the batch and on how the past is divided into spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeviceChoice {
-    /// The CPU, by our own kernels.
+    /// The CPU with our kernels.
     #[default]
     Cpu,
-    /// The CPU, by the operations that the other devices use: a second opinion on what those would say.
+    /// The CPU with candle operations, to check what other devices would compute.
     CandleCpu,
-    /// The CUDA device of that number.
+    /// The CUDA device with this index.
     Cuda(usize),
     /// The system's Metal device.
     Metal,
 }
 
-/// What a build without candle-transformers needs first.
+/// Build hint for candle-transformers.
 const BRIDGED_BUILD: &str = if cfg!(feature = "candle-transformers") {
     ""
 } else {
@@ -75,94 +75,95 @@ const BRIDGED_BUILD: &str = if cfg!(feature = "candle-transformers") {
 /// Why a device cannot be used.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DeviceError {
-    /// No device is called that.
-    #[error("device `{0}` is not known")]
+    /// Unknown device name.
+    #[error("unknown device `{0}`")]
     #[diagnostic(help("{}", DeviceChoice::FORMS))]
     Unknown(String),
-    /// The build has no support for it.
+    /// The build does not support the device.
     #[error("this build cannot compute on {device}")]
     #[diagnostic(help("{}", how_to_build(feature)))]
     NotBuilt {
         /// The device, or `cuda:all`.
         device: String,
-        /// The feature that brings support.
+        /// The Cargo feature that adds support.
         feature: &'static str,
     },
-    /// The machine has no such device, or it does not work.
+    /// The device is missing or does not work.
     #[error("{device} cannot be used: {reason}")]
-    #[diagnostic(help("--device cpu computes on the processor"))]
+    #[diagnostic(help("use --device cpu to compute on the processor"))]
     Unavailable {
         /// The device, or `cuda:all`.
         device: String,
-        /// What candle says.
+        /// candle's message.
         reason: String,
     },
-    /// A card that the kernels of this build do not run on.
-    #[error("{device} has compute capability {card}, and this program's kernels need {needed}")]
-    #[diagnostic(help("CUDA_COMPUTE_CAP={}{} scripts/gpu/build makes kernels for it; or --device cpu", card.major, card.minor))]
+    /// The card is too old for the kernels of this build.
+    #[error("{device} has compute capability {card}, but this program's kernels need {needed}")]
+    #[diagnostic(help("build kernels for it with CUDA_COMPUTE_CAP={}{} scripts/gpu/build, or use --device \
+                       cpu", card.major, card.minor))]
     OldCard {
         /// The device.
         device: DeviceChoice,
-        /// What it has.
+        /// The card's capability.
         card: ComputeCapability,
-        /// What kernels need.
+        /// The required capability.
         needed: ComputeCapability,
     },
-    /// A card without bf16.
-    #[error("{device} has compute capability {card}, and --precision fast computes in bf16, which needs {needed}")]
-    #[diagnostic(help("--precision exact, or --device cpu"))]
+    /// The card has no bf16.
+    #[error("{device} has compute capability {card}, but --precision fast computes in bf16, which needs {needed}")]
+    #[diagnostic(help("use --precision exact, or --device cpu"))]
     NoBf16 {
         /// The device.
         device: DeviceChoice,
-        /// What it has.
+        /// The card's capability.
         card: ComputeCapability,
-        /// What bf16 needs.
+        /// The capability that bf16 requires.
         needed: ComputeCapability,
     },
-    /// The weights could not be put there.
-    #[error("the weights cannot be put on {devices}: {reason}")]
-    #[diagnostic(help(
-        "a smaller quantisation needs less, and with --precision fast 32-bit weights do; or --device cpu"
-    ))]
+    /// The weights could not be loaded to the device.
+    #[error("the weights cannot be loaded to {devices}: {reason}")]
+    #[diagnostic(help("use a smaller quantisation, --precision fast for 32-bit weights, or --device cpu"))]
     Weights {
-        /// The device, or those that hold them together.
+        /// The device, or those that share the model.
         devices: String,
-        /// What candle says.
+        /// candle's message.
         reason: String,
     },
-    /// An architecture that only candle-transformers has, where our kernels were asked for.
-    #[error("{architecture} models run through candle-transformers alone, not on cpu")]
-    #[diagnostic(help("{}--device candle-cpu; or cuda:N or metal, where the build has them", BRIDGED_BUILD))]
+    /// An architecture that only candle-transformers implements was requested on our kernels.
+    #[error("{architecture} models run only through candle-transformers, not on cpu")]
+    #[diagnostic(help("{}use --device candle-cpu, or cuda:N or metal if the build has them", BRIDGED_BUILD))]
     BridgedOnCpu {
         /// `model_type`.
         architecture: &'static str,
     },
-    /// A precision in which candle-transformers gets positions wrong.
-    #[error("{architecture} models run in exact precision alone")]
-    #[diagnostic(help("--precision exact; candle-transformers tells positions beyond 256 apart in 32 bits alone"))]
+    /// A precision in which candle-transformers computes wrong positions.
+    #[error("{architecture} models run in exact precision only")]
+    #[diagnostic(help(
+        "use --precision exact; candle-transformers distinguishes positions beyond 256 in 32 bits only"
+    ))]
     BridgedPrecision {
         /// `model_type`.
         architecture: &'static str,
     },
-    /// Layers that candle-transformers does not divide.
+    /// candle-transformers models cannot be divided over devices.
     #[error("{architecture} models run through candle-transformers, which does not divide layers among devices")]
-    #[diagnostic(help("--device {device}"))]
+    #[diagnostic(help("use --device {device}"))]
     BridgedDivided {
         /// `model_type`.
         architecture: &'static str,
         /// The first device.
         device: DeviceChoice,
     },
-    /// More devices than layers.
+    /// The number of layers.
     #[error("the model has too few layers ({layers}) for {devices} devices")]
-    #[diagnostic(help("each device holds at least one layer: name at most {layers} joined by +"))]
+    #[diagnostic(help("join at most {layers} devices with +; each needs at least one layer"))]
     FewLayers {
-        /// How many layers there are.
+        /// The number of devices.
         layers: usize,
         /// How many devices were to hold them.
         devices: usize,
     },
-    /// The build has no candle-transformers.
+    /// The build does not include candle-transformers.
     #[error("{architecture} models run through candle-transformers, which this build does not have")]
     #[diagnostic(help("cargo install --locked --path . --features candle-transformers"))]
     NoBridge {
@@ -175,7 +176,7 @@ pub enum DeviceError {
     Tensor(#[from] SourceError),
 }
 
-/// How to get a build with this feature, and what this one has.
+/// How to build with this feature, and what this build includes.
 fn how_to_build(feature: &str) -> String {
     let needs = match feature {
         "cuda" => {
@@ -189,7 +190,7 @@ fn how_to_build(feature: &str) -> String {
     )
 }
 
-/// What candle says, without where in its code it was said.
+/// candle's message without its backtrace.
 fn reason(error: &candle_core::Error) -> String {
     let message = error.to_string();
     if message.contains("CUDA_ERROR_NO_DEVICE") {
@@ -212,7 +213,7 @@ impl fmt::Display for DeviceChoice {
 impl FromStr for DeviceChoice {
     type Err = DeviceError;
 
-    /// What [`Display`](fmt::Display) writes; `cuda` is `cuda:0`.
+    /// Parses the format of [`Display`](fmt::Display); `cuda` means `cuda:0`.
     fn from_str(name: &str) -> Result<Self, DeviceError> {
         match name {
             "cpu" => Ok(Self::Cpu),
@@ -228,34 +229,34 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// How devices are written, for hints.
+    /// The syntax of device names, for hints.
     pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu; cuda:0,cuda:1 copies \
                                      the model to each, cuda:all to every CUDA device; cuda:0+cuda:1 divides its layers";
 
-    /// All devices, CUDA's without their numbers.
+    /// All kinds of device, CUDA without indices.
     pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];
 
-    /// Kinds of devices that this build supports, whether or not the machine has them.
+    /// The kinds that this build supports, whether or not the machine has them.
     pub fn built() -> Vec<&'static str> {
         let lacks = [("cuda", !cfg!(feature = "cuda")), ("metal", !cfg!(feature = "metal"))];
         let has = |kind: &&str| !lacks.contains(&(*kind, true));
         Self::KINDS.into_iter().filter(has).collect()
     }
 
-    /// Whether its card can compute in that arithmetic; what cannot be known is no error.
+    /// Checks that the card supports the arithmetic. Unknown capabilities are not an error.
     pub fn check_arithmetic(self, arithmetic: Arithmetic) -> Result<(), DeviceError> {
         let Some(card) = self.compute_capability() else { return Ok(()) };
         limits::check_capability(self, card, ComputeCapability::of_kernels(), arithmetic == Arithmetic::Exact)
     }
 
-    /// Whether this build and this machine have it; the error says what is missing.
+    /// Checks that the build and the machine support the device.
     pub fn check(self) -> Result<(), DeviceError> {
         self.open().map(drop)
     }
 
-    /// Candle's handle of the device.
+    /// Opens the device in candle.
     fn open(self) -> Result<Device, DeviceError> {
-        // Kernels that a card lacks fail one by one, when they are first used.
+        // Otherwise missing kernels would fail one by one, on first use.
         self.check_arithmetic(Arithmetic::Exact)?;
         let opened = match self {
             Self::Cpu => Ok(Device::Cpu),
@@ -263,15 +264,15 @@ impl DeviceChoice {
                 return_freed_tensors();
                 Ok(Device::Cpu)
             }
-            // Asked before candle is: it would say that a device is missing where it is the build that lacks support.
+            // Checked first: candle would report a missing device, although the build lacks support.
             Self::Cuda(_) if !cfg!(feature = "cuda") => {
                 return Err(DeviceError::NotBuilt { device: self.to_string(), feature: "cuda" });
             }
             Self::Metal if !cfg!(feature = "metal") => {
                 return Err(DeviceError::NotBuilt { device: self.to_string(), feature: "metal" });
             }
-            // Not `new_cuda`, whose stream is that of the calling thread: steps of a model run on whichever thread of a pool is
-            // free, and must wait for each other.
+            // Not `new_cuda`, which uses the stream of the calling thread: steps of a model run on any pool thread and
+            // must be ordered.
             Self::Cuda(index) => Device::new_cuda_with_stream(index),
             Self::Metal => Device::new_metal(0),
         };
@@ -279,8 +280,8 @@ impl DeviceChoice {
     }
 }
 
-/// Tells the system's allocator to give each large tensor pages of its own, which it returns when the tensor is freed, so
-/// that the process holds what a device would. By default it keeps freed blocks of up to 32 MiB.
+/// Configures the system's allocator to give each large tensor its own pages and to return them on free, so that the
+/// process's memory matches what a device would hold. By default it keeps freed blocks of up to 32 MiB.
 fn return_freed_tensors() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the call only sets a number, under the allocator's own lock.
@@ -293,14 +294,14 @@ fn return_freed_tensors() {
 ///
 /// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere quantised weights stay quantised.
 ///
-/// - [Exact](Arithmetic::Exact): activations and the cache are f32. Weights lie on the device as they do in the file, and each
-///   product widens its weights to f32.
-/// - Otherwise activations and the cache are bf16. Products with quantised weights are candle's, which round activations to
-///   blocks of 8-bit integers; floats lie there as bf16. Rotation, summands of scores, softmax, norms of mean and variance are
-///   f32, and so are inputs and results of output heads, class heads and routers of experts, whose weights are f32 where they
-///   are floats in the file.
+/// - [Exact](Arithmetic::Exact): activations and the cache are f32. Weights are stored as in the file, and each product
+///   converts its weights to f32.
+/// - Otherwise activations and the cache are bf16. Products with quantised weights use candle's kernels, which round
+///   activations to blocks of 8-bit integers; float weights are stored as bf16. Rotation, score biases, softmax and
+///   layer norms are computed in f32. So are inputs and results of output heads, class heads and expert routers, whose
+///   weights are f32 if they are floats in the file.
 ///
-/// Rows of embeddings are looked up on the host.
+/// Embedding rows are looked up on the host.
 pub fn load_decoder_on(
     place: impl Into<Placement>,
     source: &dyn WeightSource,
@@ -362,14 +363,14 @@ pub fn load_classifier_on(
     Ok(Box::new(model))
 }
 
-/// Brings a model to devices of candle's.
+/// Loads a model to candle devices.
 fn load<T>(
     place: &Placement,
     source: &dyn WeightSource,
     compute: Compute,
     load: impl FnOnce(&DeviceLoader<'_>) -> Result<T, DeviceLoadError>,
 ) -> Result<T, DeviceError> {
-    // Neither dots nor tiles exist here: both stand for `fast`, which is one of them on the machine's own processor.
+    // Devices have neither dots nor tiles: both mean `fast`, which selects one of them on the machine's CPU.
     let exact = compute.arithmetic == Arithmetic::Exact;
     let dtype = if exact { DType::F32 } else { DType::BF16 };
     let stages = place.stages().map(|(device, first_layer)| Ok((device.open()?, first_layer)));
@@ -381,9 +382,9 @@ fn load<T>(
     })
 }
 
-/// Loads a model through candle-transformers: its own code and its own cache, one text after another. Weights are dequantised
-/// once, to f32, in which all is computed: in bf16 its rotations lose positions beyond 256. Last digits may change with what ran
-/// before.
+/// Loads a model through candle-transformers, with its own code and cache, one text at a time. Weights are dequantised
+/// once, to f32, and all arithmetic is in f32: in bf16 its rotations lose precision beyond position 256. The last
+/// digits may depend on what ran before.
 pub fn load_bridged(
     device: DeviceChoice,
     source: &(dyn WeightSource + Sync),
@@ -432,7 +433,7 @@ mod tests {
         assert_eq!("cuda".parse::<DeviceChoice>().expect("known"), DeviceChoice::Cuda(0));
         for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU", "metal:0"] {
             let error = name.parse::<DeviceChoice>().expect_err("unknown");
-            assert_eq!(error.to_string(), format!("device `{name}` is not known"));
+            assert_eq!(error.to_string(), format!("unknown device `{name}`"));
             assert_eq!(error.help().expect("a hint").to_string(), DeviceChoice::FORMS);
         }
     }

@@ -1,4 +1,4 @@
-//! Where the layers of a model lie: all on one device, or on several, one after another.
+//! Placement of a model's layers on one or several devices.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use super::{DeviceChoice, DeviceError};
 use crate::bridge::BridgedConfig;
 use crate::{Arithmetic, ModelConfig};
 
-/// Devices that hold a model together, and the first layer of each. An encoder's layers are counted before those of its
-/// decoder; what comes after the last layer is on the last device.
+/// The devices that share a model, and the first layer of each. Layers are counted from the encoder to the decoder;
+/// everything after the last layer is on the last device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     devices: Vec<DeviceChoice>,
@@ -28,7 +28,7 @@ impl fmt::Display for Placement {
 }
 
 impl Placement {
-    /// On these devices, as many as there are first layers.
+    /// Places the layers on `devices`, each beginning with its entry in `first_layers`.
     pub fn new(devices: &[DeviceChoice], first_layers: &[usize]) -> Self {
         debug_assert_eq!(devices.len(), first_layers.len(), "a first layer for each device");
         Self { devices: devices.to_vec(), first_layers: first_layers.to_vec() }
@@ -49,7 +49,7 @@ impl Placement {
     }
 }
 
-/// Whether a model that is described so can be run on these devices, as one copy, in that arithmetic.
+/// Checks that a model with this configuration can run on these devices, as one copy with this arithmetic.
 pub fn check_model(devices: &[DeviceChoice], config: &ModelConfig, arithmetic: Arithmetic) -> Result<(), DeviceError> {
     if let ModelConfig::Bridged(config) = config {
         return check_bridged(devices, config, arithmetic);
@@ -58,7 +58,7 @@ pub fn check_model(devices: &[DeviceChoice], config: &ModelConfig, arithmetic: A
     if layers < devices.len() { Err(DeviceError::FewLayers { layers, devices: devices.len() }) } else { Ok(()) }
 }
 
-/// The same of what candle-transformers runs.
+/// The same check for candle-transformers models.
 pub(super) fn check_bridged(
     devices: &[DeviceChoice],
     config: &BridgedConfig,
@@ -80,8 +80,8 @@ pub(super) fn check_bridged(
     Ok(())
 }
 
-/// Where each of several devices begins, so that the one with the largest share of its room taken has it as small as can be.
-/// `layers` are bytes, and `behind` those that come with the last layer. Each device has a layer, as far as they go.
+/// The first layer of each device, such that the highest utilisation is minimal. `layers` are the bytes of each layer,
+/// `behind` those after the last one. Each device gets at least one layer while there are enough.
 pub(super) fn first_layers(layers: &[u64], behind: u64, rooms: &[u64]) -> Vec<usize> {
     let (count, last) = (layers.len(), rooms.len().saturating_sub(1));
     if count <= last {
@@ -96,7 +96,7 @@ pub(super) fn first_layers(layers: &[u64], behind: u64, rooms: &[u64]) -> Vec<us
         let bytes = sums[to] - sums[from] + if device == last { behind } else { 0 };
         bytes as f64 / rooms[device].max(1) as f64
     };
-    // For the devices so far and each number of layers that they hold: the largest share, and where each begins.
+    // For the devices so far and each number of layers on them: the highest utilisation, and each device's first layer.
     let mut best: Vec<(f64, Vec<usize>)> = (0..=count).map(|to| (share(0, 0, to), vec![0])).collect();
     for device in 1..rooms.len() {
         let with_device = |to: usize| {
@@ -123,9 +123,9 @@ mod tests {
         assert_eq!(cut(&[5; 4], 0, &[9, 9]), [0, 2]);
         // The head counts with the last layers.
         assert_eq!(cut(&[5; 4], 10, &[9, 9]), [0, 3]);
-        // By bytes, not by count: the first layer is as large as the other three.
+        // By bytes, not by count: the first layer is as large as the other three together.
         assert_eq!(cut(&[15, 5, 5, 5], 0, &[9, 9]), [0, 1]);
-        // A device with three times the room takes three times as much.
+        // A device with three times the memory gets three times as much.
         assert_eq!(cut(&[5; 8], 0, &[10, 30]), [0, 2]);
         assert_eq!(cut(&[5; 8], 0, &[30, 10]), [0, 6]);
         assert_eq!(cut(&[5; 9], 0, &[1, 1, 1]), [0, 3, 6]);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_device_has_a_layer_as_far_as_they_go() {
-        // A head that is more than all layers leaves the last device one of them.
+        // A head larger than all layers leaves one layer for the last device.
         assert_eq!(first_layers(&[1; 4], 100, &[9, 9, 9]), [0, 1, 3]);
         assert_eq!(first_layers(&[1; 3], 0, &[9, 9, 9]), [0, 1, 2]);
         assert_eq!(first_layers(&[1, 1], 0, &[0, 0, 0]), [0, 1, 2]);

@@ -1,14 +1,15 @@
-//! What computes on a device, for records: the card, and the versions of driver and libraries.
+//! Description of a device's platform for records: the card, and the versions of driver and libraries.
 
 use super::DeviceChoice;
 use super::limits::ComputeCapability;
 
-/// The library whose operations run, as signatures name it.
+/// The library that runs the operations, as in signatures.
 const CANDLE: &str = "candle 0.11.1";
 
 impl DeviceChoice {
-    /// What computes there: `NVIDIA H100 80GB HBM3 (compute capability 9.0), driver 580.65.06, CUDA 13.0, cuBLAS 13.1.0,
-    /// candle 0.11.1`. `None` on [`Cpu`](Self::Cpu), where it is this program alone; what a driver does not tell is left out.
+    /// The platform: `NVIDIA H100 80GB HBM3 (compute capability 9.0), driver 580.65.06, CUDA 13.0, cuBLAS 13.1.0,
+    /// candle 0.11.1`. `None` on [`Cpu`](Self::Cpu), which uses only this program. Properties that the driver does not
+    /// report are omitted.
     pub fn platform(self) -> Option<String> {
         let library = match self {
             Self::Cpu => return None,
@@ -19,7 +20,7 @@ impl DeviceChoice {
         Some(library.into_iter().chain([CANDLE.to_owned()]).collect::<Vec<_>>().join(", "))
     }
 
-    /// The compute capability of a CUDA device; `None` where there is none, or nothing that tells it.
+    /// The compute capability of a CUDA device; `None` for other devices or if it is unknown.
     pub fn compute_capability(self) -> Option<ComputeCapability> {
         match self {
             Self::Cuda(index) => cuda::capability(index),
@@ -28,7 +29,7 @@ impl DeviceChoice {
     }
 }
 
-/// The version in the first line of what NVIDIA's kernel module says of itself.
+/// The version in the first line of the NVIDIA kernel module's version file.
 #[cfg(any(feature = "cuda", test))]
 fn driver_version(said: &str) -> Option<&str> {
     let words = said.lines().next()?.split_whitespace();
@@ -65,10 +66,10 @@ mod cuda {
         .collect()
     }
 
-    /// The newest CUDA that the driver runs.
+    /// The newest CUDA version that the driver supports.
     fn cuda_version() -> Option<(c_int, c_int)> {
         let mut version = 0;
-        // SAFETY: it writes one number to where it is told, and needs no context.
+        // SAFETY: it writes one number to the given pointer, and needs no context.
         unsafe { cuDriverGetVersion(&raw mut version) }.result().ok()?;
         Some((version / 1000, version % 1000 / 10))
     }
@@ -77,7 +78,7 @@ mod cuda {
         use libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
         let mut version = [0; 3];
         for (of, number) in [MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL].into_iter().zip(&mut version) {
-            // SAFETY: it writes one number to where it is told, and needs no handle.
+            // SAFETY: it writes one number to the given pointer, and needs no handle.
             unsafe { cublasGetProperty(of, std::ptr::from_mut(number)) }.result().ok()?;
         }
         Some(version)

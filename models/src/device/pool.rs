@@ -1,5 +1,6 @@
-//! Where keys and values of all spans of a decoder lie: one tensor of keys and one of values in each layer, on the layer's
-//! device, in which each position has a slot, the same in all layers. A batch is written by one operation, and no span is ever copied to be read beside another.
+//! The key-value pool of a decoder: one key tensor and one value tensor per layer, on the layer's device. Each position
+//! has a slot with the same index in all layers. A batch is written in one operation, and spans are never copied to be
+//! read together.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +10,16 @@ use candle_core::{DType, Device, Result};
 use super::attention::LayerSpan;
 use super::limits::{check_cache, check_host_memory, most_positions};
 
-/// More pieces than this are not written by as many operations: the pool grows instead.
+/// Maximum number of pieces that a batch is written in; with more, the pool grows instead.
 const MOST_PIECES: usize = 8;
-/// The pool grows by so many slots where fewer are missing, or by a quarter.
+/// The minimum number of slots to grow by; larger requests grow by a quarter.
 const FEW: usize = 256;
 
-/// Slots of a pool, and by how many spans each is held.
+/// The reference count of each slot.
 #[derive(Debug, Default)]
 struct SlotCounts(Vec<u32>);
 
-/// Slots of consecutive positions, held until they are dropped.
+/// Slots of consecutive positions, released on drop.
 #[derive(Debug)]
 pub(super) struct SlotSpan {
     ranges: Vec<Range<usize>>,
@@ -29,25 +30,25 @@ pub(super) struct SlotSpan {
 pub(super) struct KvPool {
     layers: Mutex<Vec<LayerSpan>>,
     counts: Arc<Mutex<SlotCounts>>,
-    /// Key heads, and their length.
+    /// Key heads and head dimension.
     shape: (usize, usize),
     dtype: DType,
 }
 
-/// A pool while a batch runs: nobody else writes to it.
+/// The pool during a batch, locked against other writers.
 pub(super) struct PoolBatch<'a> {
     layers: MutexGuard<'a, Vec<LayerSpan>>,
-    /// Rows of the batch and the slots that they are written to.
+    /// Rows of the batch, and the first slot that each range is written to.
     pieces: Vec<(Range<usize>, usize)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked left numbers that are used as they are.
+    // Counts stay valid if a holder of the lock panics.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SlotCounts {
-    /// Free slots, as long as they go.
+    /// Ranges of free slots, each as long as possible.
     fn free(&self) -> Vec<Range<usize>> {
         let mut free: Vec<Range<usize>> = Vec::new();
         for slot in (0..self.0.len()).filter(|slot| self.0[*slot] == 0) {
@@ -59,7 +60,7 @@ impl SlotCounts {
         free
     }
 
-    /// So many free slots in a few pieces: the first that has room for all, else the longest.
+    /// Finds `len` free slots in a few pieces: the first range that fits all, or else the longest ranges.
     fn find(&self, len: usize) -> Option<Vec<Range<usize>>> {
         let mut free = self.free();
         if let Some(fits) = free.iter().find(|range| range.len() >= len) {
@@ -78,7 +79,7 @@ impl SlotCounts {
         None
     }
 
-    /// How many slots behind the last one make room for `len`, in pieces of which the last one ends there.
+    /// The number of slots to append, so that `len` fit in pieces of which the last is at the end.
     fn missing(&self, len: usize) -> usize {
         let mut free = self.free();
         let last = free.pop_if(|range| range.end == self.0.len()).map_or(0, |range| range.len());
@@ -93,18 +94,18 @@ impl SlotCounts {
 }
 
 impl SlotSpan {
-    /// Slots that are free or held by others too.
+    /// Takes slots that are free or shared.
     fn new(ranges: Vec<Range<usize>>, counts: &Arc<Mutex<SlotCounts>>) -> Self {
         lock(counts).hold(&ranges);
         Self { ranges, counts: counts.clone() }
     }
 
-    /// Where its positions lie, in their order.
+    /// The slot ranges, in order of position.
     pub(super) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges
     }
 
-    /// The first `len` positions of consecutive spans as one. Nothing moves.
+    /// Joins the first `len` positions of consecutive spans, without copying.
     pub(super) fn join(spans: &[&Self], len: usize) -> Self {
         let mut left = len;
         let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -129,24 +130,24 @@ impl Drop for SlotSpan {
 }
 
 impl KvPool {
-    /// Of layers on these devices; there is nothing in it yet.
+    /// An empty pool for layers on these devices.
     pub(super) fn new<'a>(
         layers: impl Iterator<Item = &'a Device>,
         shape: (usize, usize),
         dtype: DType,
     ) -> Result<Self> {
-        // One slot: devices have no memory of no length.
+        // One slot: devices do not allocate empty tensors.
         let layers = layers.map(|device| LayerSpan::zeros(shape, 1, dtype, device)).collect::<Result<_>>()?;
         let counts = Arc::new(Mutex::new(SlotCounts(vec![0])));
         Ok(Self { layers: Mutex::new(layers), counts, shape, dtype })
     }
 
-    /// The pool to read from, without room for new rows.
+    /// Locks the pool for reading, without slots for new rows.
     pub(super) fn read(&self) -> PoolBatch<'_> {
         PoolBatch { layers: lock(&self.layers), pieces: Vec::new() }
     }
 
-    /// Room for the rows of texts that lie one behind the other: what holds each text's, and the pool to write them to.
+    /// Allocates slots for texts with these consecutive row ranges. Returns each text's span and the pool to write to.
     pub(super) fn batch(&self, rows: &[Range<usize>]) -> Result<(Vec<SlotSpan>, PoolBatch<'_>)> {
         let mut layers = lock(&self.layers);
         let len = rows.last().map_or(0, |rows| rows.end);
@@ -173,8 +174,7 @@ impl KvPool {
         Ok((rows.iter().map(of_text).collect(), PoolBatch { layers, pieces }))
     }
 
-    /// Makes room for so many where there is too little, behind what there is; for a few tokens, as while texts are written,
-    /// so much more that growing stays rare.
+    /// Appends slots if too few are free. For a few tokens, as in decoding, it appends more, so that growth is rare.
     fn grow(&self, layers: &mut [LayerSpan], len: usize) -> Result<()> {
         let (before, missing) = {
             let counts = lock(&self.counts);
@@ -182,7 +182,7 @@ impl KvPool {
         };
         check_cache(before + missing, self.shape)?;
         let capacity = (before + missing.max(FEW.min(before / 4))).min(most_positions(self.shape));
-        // A layer at a time: the old and the new one of all would be twice the memory.
+        // One layer at a time: two copies of all layers would need twice the memory.
         for layer in layers.iter_mut() {
             let device = layer.keys.device();
             if device.is_cpu() {
@@ -199,12 +199,12 @@ impl KvPool {
 }
 
 impl PoolBatch<'_> {
-    /// All that is in a layer.
+    /// All keys and values of a layer.
     pub(super) fn layer(&self, layer: usize) -> &LayerSpan {
         &self.layers[layer]
     }
 
-    /// Writes what a layer made of the batch's rows, and gives all that there is in that layer.
+    /// Writes a layer's keys and values of the batch, and returns all of the layer.
     pub(super) fn write(&self, layer: usize, batch: &LayerSpan) -> Result<&LayerSpan> {
         let all = &self.layers[layer];
         for (rows, slot) in &self.pieces {
@@ -227,7 +227,7 @@ mod tests {
         KvPool::new([&Device::Cpu].into_iter(), (1, 2), DType::F32).expect("small")
     }
 
-    /// Room for one text.
+    /// Allocates one text.
     fn text(pool: &KvPool, rows: usize) -> SlotSpan {
         pool.batch(&ranges([rows])).expect("there is room, or it grows").0.remove(0)
     }
@@ -243,7 +243,7 @@ mod tests {
         let before = capacity(&pool);
         let joined = SlotSpan::join(&[&spans[0], &spans[1]], 7);
         spans.clear();
-        // Seven are held by the joined span, three are free again.
+        // The joined span holds seven, and three are free again.
         assert_eq!(joined.ranges().iter().map(ExactSizeIterator::len).sum::<usize>(), 7);
         let more = text(&pool, 3);
         assert_eq!(capacity(&pool), before);

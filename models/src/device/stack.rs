@@ -1,5 +1,4 @@
-//! Layers of a description, one after another, over candle's operations: what [`crate::transformer`]'s stack computes
-//! with our kernels.
+//! A stack of layers on candle operations; the counterpart of [`crate::transformer`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,8 +6,8 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::attention::{DistanceBias, heads};
-use super::distances::LayerDistances;
-use super::layer::{BatchPlan, DeviceRows, Pools, Rotations, Stage};
+use super::distances::DeviceLayerDistances;
+use super::layer::{BatchPlan, DeviceRows, LayerGroup, Pools, Rotations};
 use super::pool::{KvPool, SlotSpan};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::disentangled::Disentangled;
@@ -17,33 +16,33 @@ use crate::packed::{KvSpan, LayerTaps, PackedSegment};
 use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
 
-/// Layers on one device, or on several one after another.
+/// Layers on one device, or in stages on several.
 pub(super) struct DeviceStack {
     weights: StackWeights<DeviceLinear, DeviceNorm>,
-    stages: Vec<Stage>,
-    /// Of each layer, where scores depend on products with distances.
-    distances: Vec<LayerDistances>,
-    /// Keys and values of texts; absent of an encoder, whose serve the layer that they are of and nobody later.
+    stages: Vec<LayerGroup>,
+    /// One for each layer with relative position terms.
+    distances: Vec<DeviceLayerDistances>,
+    /// Keys and values of texts; `None` for an encoder, where only the own layer uses them.
     pool: Option<KvPool>,
-    /// Those of sources that are looked at.
+    /// Keys and values of cross-attention sources.
     sources: Option<KvPool>,
     config: StackConfig,
     dtype: DType,
 }
 
-/// `x` on a device. It goes there by way of the host, which has it when this returns: a copy between devices would still read
-/// it when its memory is used again.
+/// Copies `x` to a device through the host, synchronously. A direct copy between devices could still be reading `x`
+/// when its memory is reused.
 fn moved(x: &Tensor, device: &Device) -> Result<Tensor> {
     if x.device().same_device(device) { Ok(x.clone()) } else { x.to_device(&Device::Cpu)?.to_device(device) }
 }
 
-/// What stands for distances in each layer.
+/// The projected relative position table of each layer.
 fn load_distances(
     loader: &DeviceLoader<'_>,
     of: &Disentangled,
     config: &StackConfig,
-) -> std::result::Result<Vec<LayerDistances>, DeviceLoadError> {
-    // Made once of the weights alone, so rounded only when it is done.
+) -> std::result::Result<Vec<DeviceLayerDistances>, DeviceLoadError> {
+    // Computed once from the weights, so rounded only at the end.
     let (all, width) = (loader.unrounded(), config.hidden_size);
     let mut table = all.tensor(of.table, &[2 * of.span, width])?;
     if let Some(name) = of.norm {
@@ -58,7 +57,10 @@ fn load_distances(
             // (heads, head_dim, 2 span)
             Ok(heads(&made, config.head_dim)?.t()?.contiguous()?.to_dtype(loader.dtype)?)
         };
-        Ok(LayerDistances { keys: of.keys.map(of_heads).transpose()?, queries: of.queries.map(of_heads).transpose()? })
+        Ok(DeviceLayerDistances {
+            keys: of.keys.map(of_heads).transpose()?,
+            queries: of.queries.map(of_heads).transpose()?,
+        })
     };
     (0..config.layers.len()).map(layer).collect()
 }
@@ -73,9 +75,9 @@ impl DeviceStack {
         let stage = |(device, layers): (&Device, Range<usize>)| {
             let bias = table.as_ref();
             let bias = bias.map(|(buckets, table)| DistanceBias::new(*buckets, table, config.num_heads, device));
-            Ok::<_, DeviceLoadError>(Stage { device: device.clone(), layers, bias: bias.transpose()? })
+            Ok::<_, DeviceLoadError>(LayerGroup { device: device.clone(), layers, bias: bias.transpose()? })
         };
-        let stages: Vec<Stage> =
+        let stages: Vec<LayerGroup> =
             loader.stages(config.layers.len()).into_iter().map(stage).collect::<std::result::Result<_, _>>()?;
         let pool = || {
             let devices = stages.iter().flat_map(|stage| stage.layers.clone().map(|_| &stage.device));
@@ -96,13 +98,13 @@ impl DeviceStack {
         &self.config
     }
 
-    /// What a batch of these texts shares in all layers.
+    /// Plans a batch of these texts for all layers.
     pub(super) fn plan(&self, texts: &[DeviceRows<'_>], rotations: Rotations<'_>) -> Result<BatchPlan<'_>> {
         let pools = Pools { own: self.pool.as_ref(), sources: self.sources.as_ref() };
         BatchPlan::new(texts, (&self.config, &self.stages, &self.distances), rotations, pools, self.dtype)
     }
 
-    /// Takes `(tokens, hidden_size)` through all layers and shows it to `after` behind each, and before the first.
+    /// Runs `(tokens, hidden_size)` through all layers, and calls `after` before the first and after each.
     pub(super) fn run(
         &self,
         mut x: Tensor,
@@ -120,7 +122,7 @@ impl DeviceStack {
         Ok(x)
     }
 
-    /// The same of a decoder's segments: what the last norm makes of the wanted rows, and the new spans.
+    /// Runs a decoder's segments. Returns the wanted rows after the final norm, and the new spans.
     pub(super) fn decode(
         &self,
         x: Tensor,
@@ -129,7 +131,7 @@ impl DeviceStack {
         taps: &mut LayerTaps<'_>,
     ) -> Result<(Tensor, Vec<KvSpan>)> {
         let x = self.run(x, &plan, &mut |layer, x| {
-            // Fetched from the device only where somebody looks.
+            // Copied from the device only if the layer is observed.
             if taps.layers.contains(&layer) {
                 taps.show(layer, &x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?);
             }
@@ -141,7 +143,7 @@ impl DeviceStack {
         Ok((hidden, spans.map(|(s, slots)| KvSpan::new(s.tokens.len(), slots)).collect()))
     }
 
-    /// What the last norm, where there is one, makes of some rows.
+    /// Applies the final norm, if there is one.
     pub(super) fn finish(&self, x: &Tensor) -> Result<Tensor> {
         match self.weights.last_norm.as_ref().filter(|_| x.dims()[0] > 0) {
             Some(norm) => norm.forward(x),
@@ -149,7 +151,7 @@ impl DeviceStack {
         }
     }
 
-    /// Keys and values that all layers have of texts to be looked at, of which the encoder made `(tokens, hidden_size)`.
+    /// Cross-attention keys and values of sources in all layers, from the encoder's `(tokens, hidden_size)`.
     pub(super) fn read_sources(&self, x: &Tensor, rows: &[Range<usize>]) -> Result<Vec<SlotSpan>> {
         let Some(pool) = &self.sources else { return Ok(Vec::new()) };
         let (spans, batch) = pool.batch(rows)?;
@@ -164,7 +166,7 @@ impl DeviceStack {
         Ok(spans)
     }
 
-    /// Bytes that a new span of that many tokens takes, on the device that has most of the layers.
+    /// Bytes of a new span of that many tokens, on the device with the most layers.
     pub(super) fn cache_bytes(&self, tokens: usize) -> usize {
         let width = self.config.num_kv_heads * self.config.head_dim;
         let layers = self.stages.iter().map(|stage| stage.layers.len()).max().unwrap_or(0);
@@ -172,7 +174,7 @@ impl DeviceStack {
     }
 }
 
-/// The wanted rows of each text, one after another.
+/// The wanted rows of each text, concatenated.
 pub(super) fn wanted_rows<'b>(
     x: &Tensor,
     plan: &BatchPlan<'_>,
@@ -180,7 +182,7 @@ pub(super) fn wanted_rows<'b>(
 ) -> Result<Tensor> {
     let rows = plan.rows.iter().zip(wanted);
     let row = |(rows, offset): (&Range<usize>, &usize)| {
-        // On CUDA a row that there is none of would end the process's use of the device.
+        // On CUDA an out-of-range index would make the device unusable for the process.
         if *offset >= rows.len() {
             bail!("row {offset} of a text of {} tokens", rows.len());
         }
@@ -194,7 +196,7 @@ pub(super) fn wanted_rows<'b>(
     x.index_select(&Tensor::new(rows, x.device())?, 0)
 }
 
-/// The first `len` tokens of consecutive spans as one.
+/// Joins the first `len` tokens of consecutive spans.
 pub(super) fn join(spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
     let slots: Vec<&SlotSpan> = spans.iter().map(|span| span.cache()).collect();
     Arc::new(KvSpan::new(len, SlotSpan::join(&slots, len)))

@@ -1,4 +1,4 @@
-//! Weights on a device: matrices as they are in the file where they are quantised, and what multiplies with them.
+//! Weights on a device, which stay quantised if they are quantised in the file, and their products.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::layer::WeightLoader;
 use crate::row_range::RowRange;
 use crate::{RawTensor, SourceError, linear};
 
-/// Weights that are widened at a time, so that a head of a large vocabulary needs little memory while it is multiplied
-/// with: 32 MiB of f32.
+/// Number of weights converted at a time, which bounds the temporary memory of a large vocabulary's head: 32 MiB of
+/// f32.
 pub(super) const WIDENED_WEIGHTS: usize = 1 << 23;
 
-/// Why weights did not arrive on the device.
+/// Why loading weights to a device failed.
 #[derive(thiserror::Error, miette::Diagnostic, Debug)]
 #[error(transparent)]
 pub(super) enum DeviceLoadError {
@@ -29,18 +29,18 @@ pub(super) enum DeviceLoadError {
 
 type Loaded<T> = std::result::Result<T, DeviceLoadError>;
 
-/// Tensors of a checkpoint on their way to devices.
+/// Loads tensors of a checkpoint to devices.
 pub(super) struct DeviceLoader<'a> {
     pub(super) weights: linear::TensorLoader<'a>,
-    /// Each with the number of its first layer, among those of all stacks.
+    /// Each device with its first layer, counted over all stacks.
     stages: &'a [(Device, usize)],
-    /// How many layers come before those that are loaded.
+    /// Number of layers before those being loaded.
     layers_before: usize,
-    /// Where tensors go: at first to the last device.
+    /// The target of tensors, initially the last device.
     pub(super) device: &'a Device,
-    /// Of activations, and of what is added to them or scales them.
+    /// Type of activations and of their biases and scales.
     pub(super) dtype: DType,
-    /// Whether products are those of f32: all weights are kept as they are in the file and widened for each product.
+    /// Whether products are exact in f32: weights are stored as in the file and converted for each product.
     pub(super) exact: bool,
 }
 
@@ -54,13 +54,13 @@ impl<'a> DeviceLoader<'a> {
         Self { weights, stages, layers_before: 0, device, dtype, exact }
     }
 
-    /// For so many layers that come after so many others: what belongs to no layer goes to the device of the last one.
+    /// A loader for `count` layers after `before` others. Tensors outside the layers go to the device of the last one.
     pub(super) fn of_layers(&self, before: usize, count: usize) -> Self {
         let device = self.device_of(before + count.saturating_sub(1));
         Self { device, layers_before: before, ..self.under("") }
     }
 
-    /// The devices of the layers that are loaded, which are so many, and of each device its layers.
+    /// The devices of the next `count` layers, with each device's layers.
     pub(super) fn stages(&self, count: usize) -> Vec<(&'a Device, Range<usize>)> {
         let mut stages: Vec<(&Device, Range<usize>)> = Vec::new();
         for layer in 0..count {
@@ -79,32 +79,32 @@ impl<'a> DeviceLoader<'a> {
         device
     }
 
-    /// The same devices, and the tensors of another part.
+    /// The same devices with another part of the tensors.
     pub(super) fn of(&self, weights: linear::TensorLoader<'a>) -> Self {
         Self { weights, ..*self }
     }
 
-    /// The same part for activations in f32.
+    /// The same part for f32 activations.
     pub(super) fn in_f32(&self) -> Self {
         Self { dtype: DType::F32, ..self.under("") }
     }
 
-    /// The tensor of that name, dequantised.
+    /// Loads a tensor, dequantised.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Loaded<Tensor> {
         self.arrived(self.weights.floats(name, shape)?, shape)
     }
 
-    /// Those rows, so wide, of a matrix.
+    /// Loads rows of a matrix with the given width.
     pub(super) fn matrix(&self, name: &str, rows: RowRange, width: usize) -> Loaded<DeviceMatrix> {
         let raw = self.weights.raw_matrix(name, rows, width)?;
         let matrix = DeviceMatrix::new(&raw, self)?;
-        // Its pages in the file would hold it in memory a second time.
+        // Its file pages would keep it in memory a second time.
         raw.bytes.release();
         Ok(matrix)
     }
 
     fn arrived(&self, values: Vec<f32>, shape: &[usize]) -> Loaded<Tensor> {
-        // Rounded before it goes over: there is never an f32 copy on the device.
+        // Rounded before the transfer, so that the device never holds an f32 copy.
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
 }
@@ -137,7 +137,7 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
 
     fn norm(&self, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> Loaded<DeviceNorm> {
         let (weight, bias) = norm_names(name, kind, |name| self.weights.contains(name));
-        // Settled in f32, before it is rounded.
+        // The norm's factor is computed in f32, before rounding.
         let mut values = self.weights.floats(&weight, &[width])?;
         kind.settle(&mut values);
         let loader =
@@ -150,22 +150,23 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
     }
 }
 
-/// A matrix `(out_features, in_features)`, rows in parts that are widened one after another.
+/// A matrix `(out_features, in_features)`, in parts of rows that are converted one at a time.
 pub(super) struct DeviceMatrix {
     parts: Vec<HeldWeights>,
 }
 
-/// Weights as a device holds them.
+/// Weights as stored on a device.
 enum HeldWeights {
     Floats(Tensor),
-    /// Blocks of integers, as they are in the file; whether products widen them, or round activations to such blocks too.
+    /// Quantised blocks as in the file. The flag selects whether products convert them to f32 or quantise the
+    /// activations as well.
     Quantised {
         blocks: Arc<QTensor>,
         widened: bool,
     },
 }
 
-/// What candle calls a type of floats.
+/// candle's name of a float type.
 fn float_type(weight_type: WeightType) -> Option<DType> {
     match weight_type {
         WeightType::F32 => Some(DType::F32),
@@ -175,7 +176,7 @@ fn float_type(weight_type: WeightType) -> Option<DType> {
     }
 }
 
-/// What candle calls a type of blocks; plain floats have none.
+/// candle's name of a block type; `None` for floats.
 fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
     match weight_type {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => None,
@@ -190,7 +191,7 @@ fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
     }
 }
 
-/// Weights in another type of floats; on the processor bf16 is widened on all its threads.
+/// Converts weights to another float type; on the CPU, bf16 is converted on all threads.
 fn widen_floats(weight: &Tensor, dtype: DType) -> Result<Tensor> {
     if dtype == DType::F32 && weight.is_contiguous() {
         let (storage, layout) = weight.storage_and_layout();
@@ -208,13 +209,13 @@ impl HeldWeights {
         let shape = (rows, raw.shape[1]);
         if let Some(dtype) = float_type(raw.weight_type) {
             let stored = Tensor::from_raw_buffer(bytes, dtype, &[rows, raw.shape[1]], &Device::Cpu)?;
-            // Products in bf16 have both sides in it; those in f32 under `fast` are of heads, where widening each time
-            // would cost more than it saves.
+            // In bf16 products both sides are bf16. Products in f32 under `fast` are those of heads, where conversion
+            // on each use would cost more than it saves.
             let held = if loader.exact { stored } else { stored.to_dtype(loader.dtype)? };
             return Ok(Self::Floats(held.to_device(loader.device)?));
         }
         let blocks = block_type(raw.weight_type).expect("what is no float has blocks");
-        // Candle reads blocks where they lie as if they were aligned.
+        // candle casts block pointers without checking alignment.
         let mut aligned = vec![0u32; bytes.len().div_ceil(4)];
         let aligned: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()];
         aligned.copy_from_slice(bytes);
@@ -225,14 +226,14 @@ impl HeldWeights {
     /// `x · Wᵀ` in the type of `x`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
+            // candle uses another algorithm for a single row, with different bits, so no bits can be guaranteed here.
             Self::Floats(weight) => x.matmul(&widen_floats(weight, x.dtype())?.t()?),
             Self::Quantised { blocks, widened: true } => {
                 x.matmul(&blocks.dequantize(x.device())?.to_dtype(x.dtype())?.t()?)
             }
             Self::Quantised { blocks, widened: false } => {
                 let x = x.contiguous()?;
-                // Metal's kernels read f32 alone.
+                // Metal's kernels only read f32.
                 let inputs = if x.device().is_metal() { x.to_dtype(DType::F32)? } else { x.clone() };
                 inputs.apply_op1_no_bwd(blocks.as_ref())?.to_dtype(x.dtype())
             }
@@ -243,7 +244,7 @@ impl HeldWeights {
 impl DeviceMatrix {
     fn new(raw: &RawTensor, loader: &DeviceLoader<'_>) -> Loaded<Self> {
         let [rows, width] = raw.shape[..] else { unreachable!("a matrix has rows and a width") };
-        // What is not widened is multiplied with at once.
+        // Weights that are not converted are multiplied in one product.
         let is_widened = loader.exact && raw.weight_type != WeightType::F32;
         let at_once = if is_widened { (WIDENED_WEIGHTS / width.max(1)).max(1) } else { rows.max(1) };
         let row_bytes = raw.weight_type.row_bytes(width).expect("checked when it was read");
@@ -254,7 +255,7 @@ impl DeviceMatrix {
         Ok(Self { parts: (0..rows).step_by(at_once).map(part).collect::<Result<_>>()? })
     }
 
-    /// `x · Wᵀ` of `(rows, in_features)`, in the type of `x`.
+    /// `x · Wᵀ` for `x` of shape `(rows, in_features)`, in the type of `x`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.parts[..] {
             [all] => all.forward(x),
@@ -281,7 +282,7 @@ impl DeviceLinear {
 }
 
 pub(super) struct DeviceNorm {
-    /// In f32 where there is a bias.
+    /// In f32 if there is a bias.
     weight: Tensor,
     bias: Option<Tensor>,
     eps: f32,
@@ -290,8 +291,8 @@ pub(super) struct DeviceNorm {
 impl DeviceNorm {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let Some(bias) = &self.bias else { return rms_norm(x, &self.weight, self.eps) };
-        // Candle's kernel has the variance from the difference of two sums, in which little is left where the mean is
-        // large: rows go there without it.
+        // candle's kernel computes the variance as a difference of two sums, which is inaccurate for a large mean, so
+        // the mean is subtracted first.
         let wide = x.to_dtype(DType::F32)?;
         let centred = wide.broadcast_sub(&wide.mean_keepdim(D::Minus1)?)?;
         layer_norm(&centred, &self.weight, bias, self.eps)?.to_dtype(x.dtype())
@@ -311,7 +312,7 @@ mod tests {
             values.into_iter().map(f32::to_bits).collect()
         };
         for dtype in [DType::BF16, DType::F16, DType::F32] {
-            // Some rows of what is held, as a part of a product's weights is.
+            // A range of the stored rows, as in a part of a product's weights.
             let held = numbers.to_dtype(dtype).and_then(|x| x.narrow(0, 3, 290)).expect("rounds");
             let (ours, candle) = (widen_floats(&held, DType::F32), held.to_dtype(DType::F32));
             let (ours, candle) = (ours.expect("widens"), candle.expect("widens"));

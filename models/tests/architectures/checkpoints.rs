@@ -1,4 +1,4 @@
-//! Checkpoints and goldens of the tests: safetensors files, read as they are.
+//! Checkpoints and goldens of the tests, in safetensors files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub(crate) use crate::device::goldens;
 
-/// A `model.safetensors` in memory, its tensors found under other names where a test wants that.
+/// A `model.safetensors` in memory, optionally with renamed tensors.
 pub(crate) struct Checkpoint {
     bytes: Arc<Vec<u8>>,
     pub(crate) config: Value,
@@ -28,7 +28,7 @@ impl Checkpoint {
         Self::open(&goldens().join("models").join(name))
     }
 
-    /// The same tensors under the names that `rename` gives them.
+    /// The same tensors, renamed by `rename`.
     pub(crate) fn renamed(self, rename: fn(&str) -> String) -> Self {
         Self { rename, ..self }
     }

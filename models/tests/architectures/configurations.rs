@@ -1,11 +1,11 @@
-//! What configurations say, and what is refused in them. More of decoders stands with the tests of the runtime.
+//! Reading and refusal of configurations. More tests of decoders are in the runtime crate.
 
 use crate::checkpoints::{Checkpoint, goldens};
 use miette::Diagnostic as _;
 use probity_models::{ModelConfig, architectures, read_config};
 use serde_json::{Value, json};
 
-/// The golden checkpoint's configuration with some fields changed, null for a field that is taken away.
+/// The golden checkpoint's configuration with some fields changed; null removes a field.
 fn changed(name: &str, changes: &Value) -> Value {
     let mut config = Checkpoint::golden(name).config;
     for (field, value) in changes.as_object().expect("fields") {
@@ -48,7 +48,7 @@ fn context_start_and_ties_come_from_the_configuration() {
     assert_eq!((context("modernbert"), context("deberta-v2")), (Some(200), Some(200)));
 }
 
-/// As transformers 4.57.6 fills in what is not there; null says that there is none.
+/// transformers 4.57.6 fills in missing fields; null means none.
 #[test]
 fn what_a_file_leaves_out_is_what_transformers_takes() {
     let decoder = |config: &Value| match read_config(config).expect("supported") {
@@ -110,7 +110,7 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
     }
 }
 
-/// That a field is refused by its name, with a hint.
+/// Checks that a field is refused by name, with a hint.
 fn assert_refused(name: &str, changes: &Value, field: &str) {
     let error = read_config(&changed(name, changes)).expect_err(name);
     assert!(error.to_string().contains(&format!("`{field}`")), "{name} {changes}: {error}");
@@ -156,7 +156,7 @@ fn what_encoders_do_not_honour_is_refused_by_name() {
 #[test]
 fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     for (name, changes, field) in [
-        // Where both are said, the newer field counts, as in the reference.
+        // If both are present, the newer field takes precedence, as in the reference.
         ("t5", json!({ "feed_forward_proj": "gated-tanh", "dense_act_fn": null }), "feed_forward_proj"),
         ("t5", json!({ "dense_act_fn": "quick_gelu" }), "dense_act_fn"),
         ("t5", json!({ "is_decoder": true }), "is_decoder"),
@@ -209,7 +209,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     ] {
         assert_refused(name, &changes, field);
     }
-    // Where two fields say how many or which, both are told.
+    // If two fields disagree, the message contains both.
     for (name, changes, both) in [
         ("qwen3", json!({ "layer_types": ["full_attention", "full_attention"] }), ["3", "not 2"]),
         ("llama-head-dim", json!({ "layer_types": [] }), ["3", "not 0"]),
@@ -249,14 +249,14 @@ fn the_same_said_otherwise_is_the_same() {
         ("deberta-v2", json!({ "pos_att_type": "C2P | p2c", "legacy": null, "type_vocab_size": null })),
         ("deberta-v2", json!({ "pooler_hidden_act": null, "pooler_hidden_size": null, "summary_type": "first" })),
         ("deberta-v2-own", json!({ "position_buckets": -1, "norm_rel_ebd": "none", "tie_word_embeddings": true })),
-        // A window that is switched off is none, however long.
+        // A disabled window has no effect, whatever its length.
         (
             "qwen3",
             json!({ "use_sliding_window": null, "sliding_window": 24, "max_window_layers": 2, "attention_bias": null }),
         ),
         ("qwen3", json!({ "layer_types": null, "rope_parameters": { "rope_theta": 1e6 } })),
         ("qwen3", json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 1e6 } })),
-        // The reference's own base.
+        // The reference's default base.
         ("llama-head-dim", json!({ "rope_theta": null })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {

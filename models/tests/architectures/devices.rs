@@ -1,4 +1,5 @@
-//! Encoders and encoder-decoders over candle's operations against our kernels and transformers: on candle's CPU device, or on another that is named.
+//! Encoders and encoder-decoders on candle operations, compared with our kernels and transformers, on candle's CPU
+//! device or the one named by the environment.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn encoder_decoder(checkpoint: &Checkpoint, device: DeviceChoice, arithmetic: Ar
     load_encoder_decoder_on(device, checkpoint, &config, arithmetic).expect("complete checkpoint")
 }
 
-/// The same checkpoint by our kernels and by candle's operations.
+/// The same checkpoint on our kernels and on candle operations.
 fn both<T>(name: &str, load: fn(&Checkpoint, DeviceChoice, Arithmetic) -> T) -> [T; 2] {
     let checkpoint = Checkpoint::golden(name);
     [DeviceChoice::Cpu, device()].map(|device| load(&checkpoint, device, Arithmetic::Exact))
@@ -89,7 +90,7 @@ fn an_encoder_refuses_what_makes_no_sense_with_the_words_of_our_kernels() {
     let told = |call: &dyn Fn(&dyn PackedEncoder) -> candle_core::Result<Vec<Tensor>>| {
         let [kernels, candle] = models.each_ref().map(|model| {
             let error = call(&**model).expect_err("refused").to_string();
-            // Behind its first line is where it came about.
+            // The following lines are a backtrace.
             error.lines().next().map(str::to_owned).expect("a line")
         });
         assert_eq!(candle, kernels);
@@ -152,7 +153,7 @@ fn read(model: &dyn PackedDecoder, tokens: &[u32]) -> Arc<KvSpan> {
     model.forward(&[source(tokens)]).expect("runs").spans.remove(0)
 }
 
-/// Logits of all positions of a decoder's text, run in pieces of these lengths.
+/// Logits of all positions of a decoder text, run in pieces of these lengths.
 fn in_pieces(model: &dyn PackedDecoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
     let (mut past, mut logits, mut start) = (vec![source.clone()], Vec::new(), 0);
     for len in pieces {
@@ -193,7 +194,7 @@ fn what_a_layer_shows_of_a_decoders_text_is_what_our_kernels_show() {
             let text = PackedSegment { past: vec![span], tokens: golden.ids("tokens1"), wanted: vec![] };
             let mut seen = vec![Vec::new(); 2];
             let taps = &mut LayerTaps { layers: &[0, 1], see: &mut |place, rows| seen[place] = rows.to_vec() };
-            // A source beside it is left out.
+            // The rows of a source are omitted.
             model.forward_tapped(&[source(&[5, 6]), text], taps).expect("runs");
             seen.concat()
         });

@@ -1,5 +1,5 @@
-//! Encoder-decoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other
-//! cuts.
+//! Encoder-decoders compared with transformers (`scripts/goldens/make_encoder_models.py`), and with other divisions of
+//! the same input.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn read(model: &dyn PackedDecoder, tokens: &[u32]) -> Arc<KvSpan> {
     model.forward(&[source(tokens)]).expect("runs").spans.remove(0)
 }
 
-/// Hidden states of all positions of a decoder's text, run in pieces of these lengths.
+/// Hidden states of all positions of a decoder text, run in pieces of these lengths.
 fn in_pieces(model: &dyn PackedDecoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
     let mut past = vec![source.clone()];
     let mut hidden = Vec::new();
@@ -102,7 +102,7 @@ fn a_text_has_the_same_bits_alone_and_among_others_of_both_kinds() {
             (0..2).map(|k| in_pieces(&*model, &alone[k], &tokens[k], &[tokens[k].len()])).collect();
         let width = expected[0].len() / tokens[0].len();
 
-        // Sources and decoders' texts mixed: one has a past of its own, one wants some of its rows, one nothing.
+        // A mix of sources and decoder texts: one has a past, one wants some of its rows, one none.
         let past = model.forward(&[PackedSegment {
             past: vec![alone[0].clone()],
             tokens: tokens[0][..50].to_vec(),

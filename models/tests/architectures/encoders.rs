@@ -1,4 +1,4 @@
-//! Encoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other batches.
+//! Encoders compared with transformers (`scripts/goldens/make_encoder_models.py`), and with other batches.
 
 use crate::checkpoints::{Checkpoint, Golden, goldens, largest_difference};
 use crate::roster::{Kind, Suite, golden_names};
@@ -57,7 +57,7 @@ fn a_text_has_the_same_bits_alone_and_among_others_and_its_rows_alone_and_among_
     for (name, arithmetic) in models().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let (long, short) = (golden.ids("tokens0"), golden.ids("tokens1"));
-        // More rows than products with distances are made of at a time.
+        // More rows than relative position products are computed for at a time.
         let mut texts = vec![short.clone(), long.clone(), short[..1].to_vec()];
         texts.extend([&long[..169], &long, &short[..5], &long[20..]].map(<[u32]>::to_vec));
         let layers = [layers(name), 1];
@@ -103,7 +103,7 @@ fn final_states_are_those_behind_the_last_norm_where_there_is_one() {
     }
 }
 
-/// Weight and bias of `ModernBERT`'s last norm.
+/// Weight and bias of `ModernBERT`'s final norm.
 fn last_norm(name: &str) -> [Vec<f32>; 2] {
     let checkpoint = Checkpoint::golden(name);
     let read = |part: &str| {
@@ -191,7 +191,8 @@ fn what_makes_no_sense_is_an_error() {
     assert_eq!(model.encode(&[], &[0]).expect("no text is no error")[0].dims(), [0, 32]);
     assert_eq!(model.masked(&[vec![5]], &[vec![]]).expect("nothing wanted is no error").dims(), [0, 32]);
 
-    // DeBERTa's head counts under the names alone that the configuration says; ModernBERT's dense product is other heads' too.
+    // DeBERTa's head is recognised only by the names in the configuration; ModernBERT's dense product is also used by
+    // other heads.
     let headless = |name: &str, rename| {
         let model = load_checkpoint(&Checkpoint::golden(name).renamed(rename), Arithmetic::Exact);
         assert!(!model.has_masked_head(), "{name}");

@@ -1,4 +1,4 @@
-//! Architectures against independent implementations, and against themselves.
+//! Tests of architectures against independent implementations and for self-consistency.
 
 mod checkpoints;
 mod configurations;

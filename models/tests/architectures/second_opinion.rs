@@ -1,4 +1,4 @@
-//! Architectures against candle-transformers: the same configuration and tensors, read by other code on the same ground.
+//! Architectures compared with candle-transformers, with the same configuration and tensors.
 
 use std::collections::HashMap;
 
@@ -15,19 +15,19 @@ use crate::checkpoints::{Checkpoint, goldens, largest_difference};
 
 const TOLERANCE: f32 = 2e-4;
 
-/// So many tokens of the small models' vocabulary, the same each time.
+/// A fixed sequence of `count` tokens from the small models' vocabulary.
 fn tokens(count: usize) -> Vec<u32> {
     let mut state = 7u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Behind the special tokens.
+        // After the special tokens.
         (3 + (state >> 33) % 90) as u32
     };
     (0..count).map(|_| next()).collect()
 }
 
-/// A model's tensors in f32. One whose head is the embedding has it under both names: not every model of candle-transformers
-/// looks for the configuration's word.
+/// A model's tensors in f32. A tied head is included under both names, because some candle-transformers models ignore
+/// the configuration's setting.
 fn weights(name: &str) -> VarBuilder<'static> {
     let file = goldens().join("models").join(name).join("model.safetensors");
     let mut tensors: HashMap<String, Tensor> = safetensors::load(file, &Device::Cpu).expect("a checkpoint");
@@ -49,7 +49,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
     tensor.to_dtype(DType::F32).and_then(|all| all.flatten_all()?.to_vec1()).expect("floats")
 }
 
-/// candle-transformers' logits behind the last token.
+/// candle-transformers' logits after the last token.
 fn their_logits(name: &str, json: &Value, ids: &Tensor) -> Result<Tensor> {
     let vb = weights(name);
     macro_rules! model {
@@ -74,7 +74,7 @@ fn their_logits(name: &str, json: &Value, ids: &Tensor) -> Result<Tensor> {
         "qwen3" => model!(models::qwen3::ModelForCausalLM),
         "qwen3_moe" => model!(models::qwen3_moe::ModelForCausalLM),
         "gemma2" => model!(models::gemma2::Model, false),
-        // Several tokens at once are too many for its cache.
+        // Its cache does not support several tokens at once.
         "gemma3_text" => {
             let mut model = models::gemma3::Model::new(false, &config(json), vb)?;
             let last = ids.dim(1)? - 1;
@@ -90,7 +90,7 @@ fn their_logits(name: &str, json: &Value, ids: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// What our decoder says behind the last token.
+/// Our decoder's logits after the last token.
 fn our_logits(model: &dyn PackedDecoder, segment: PackedSegment) -> Vec<f32> {
     let hidden = model.forward(&[segment]).expect("runs").hidden;
     floats(&model.logits(&hidden).expect("runs"))
@@ -112,9 +112,9 @@ fn agree(name: &str, ours: &[f32], theirs: &[f32]) {
 
 #[test]
 fn decoders_agree_with_candle_transformers() {
-    // What both are told otherwise than it was published, because candle-transformers 0.11 reads past it: granite's factors,
-    // gemma's scale of scores and scaled rotation. And what it alone must be told: fields that it wants, and windows, which
-    // it counts without the token itself.
+    // The first object changes both configurations, because candle-transformers 0.11 ignores some settings: granite's
+    // factors, gemma's score scale and scaled rotation. The second changes candle-transformers' only: fields that it
+    // requires, and windows, which it counts without the token itself.
     let none = json!({});
     let plain_granite = json!({
         "embedding_multiplier": 1.0, "attention_multiplier": 0.25, "residual_multiplier": 1.0, "logits_scaling": 1.0
@@ -130,7 +130,8 @@ fn decoders_agree_with_candle_transformers() {
         ("qwen2", 90, &none, full.clone()),
         ("qwen3", 90, &none, none.clone()),
         ("qwen3_moe", 90, &none, full.clone()),
-        // No longer than a window: gemma 2's are on every layer there, phi-3's on none, and gemma 3's cache turns round.
+        // Not longer than a window: candle-transformers has gemma 2's on every layer and phi-3's on none, and gemma 3's
+        // cache wraps around.
         ("gemma2", 24, &json!({ "query_pre_attn_scalar": 24 }), none.clone()),
         ("gemma3_text", 23, &plain_gemma, json!({ "sliding_window_pattern": 3 })),
         ("phi3", 24, &none, none.clone()),
@@ -161,7 +162,7 @@ fn encoder_decoders_agree_with_candle_transformers() {
         let ours = our_logits(&*model, PackedSegment { past, tokens: answer.clone(), wanted: vec![8] });
         let t5 = models::t5::T5ForConditionalGeneration::load(weights(name), &self::config(&checkpoint.config));
         let theirs = t5.and_then(|mut t5| t5.forward(&row(&source), &row(&answer))).expect("runs");
-        // Where the head is the embedding, logits are divided by the width's root; candle-transformers 0.11 multiplies.
+        // With a tied head, logits are divided by the root of the width; candle-transformers 0.11 multiplies.
         let width = checkpoint.config["d_model"].as_f64().expect("a width");
         let theirs = if config.tie_word_embeddings { (theirs / width).expect("floats") } else { theirs };
         agree(name, &ours, &floats(&theirs));
@@ -173,11 +174,11 @@ fn encoders_agree_with_candle_transformers() {
     for name in ["bert", "roberta", "distilbert", "modernbert", "deberta-v2", "deberta-v2-own"] {
         let checkpoint = Checkpoint::golden(name);
         let both = match name {
-            // Its DistilBERT has another function under the name of `gelu`.
+            // Its DistilBERT has another function for `gelu`.
             "distilbert" => json!({ "activation": "relu" }),
-            // A name that its DeBERTa does not know.
+            // The original name is unknown to its DeBERTa.
             "deberta-v2-own" => json!({ "hidden_act": "gelu" }),
-            // It reads this field, which published files have too; transformers and probity read `norm_eps`.
+            // It reads this field, which published files also contain; transformers and probity read `norm_eps`.
             "modernbert" => json!({ "layer_norm_eps": 1e-5 }),
             _ => json!({}),
         };
@@ -200,7 +201,7 @@ fn encoders_agree_with_candle_transformers() {
                     .and_then(|deberta| deberta.forward(&ids, None, None))
             }
             _ => models::distilbert::DistilBertModel::load(weights(name), &self::config(json)).and_then(|bert| {
-                // Here a mask says what is not seen.
+                // Here a mask marks the hidden positions.
                 let nothing = Tensor::zeros((40, 40), DType::U8, &Device::Cpu)?;
                 bert.forward(&ids, &nothing)
             }),

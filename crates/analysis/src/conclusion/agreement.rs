@@ -1,4 +1,4 @@
-//! How scores agree with labels: gold scores first, else preferences.
+//! Agreement of scores with labels: gold scores first, then preferences.
 
 use probity_data::{Preference, Sample};
 use probity_lm::text::{counted, fixed};
@@ -7,7 +7,7 @@ use serde_json::json;
 use smart_default::SmartDefault;
 
 use super::carried::Carried;
-use super::labels::Labels;
+use super::labels::HumanLabels;
 use super::{ConclusionCase, Doubt, Finding, bracket, percent, percents, short_percent};
 use crate::thresholds::{FEW_UNITS, WEAK_ABOVE_CHANCE, WEAK_CORRELATION};
 
@@ -15,14 +15,14 @@ impl ConclusionCase<'_> {
     pub(super) fn correlation(&self) -> Option<Finding> {
         let figures = self.gold?;
         let found = figures.spearman.per_context;
-        // Where scores are constant in every context that could tell, the mean is 0 by rule, and has no interval.
+        // If the scores are constant in every usable context, the mean is 0 by definition and has no interval.
         let constant = found.figure.contexts > 0 && found.figure.constant_predictions == found.figure.contexts;
         if constant || self.is_level() {
             let says = "No agreement with gold: the candidates of each sample have equal scores";
             let doubt = Doubt::Unreliable("equal scores carry no information about the texts".to_owned());
             return Some(Finding::new(says, json!({ "spearman": null, "interval": null }), doubt));
         }
-        // Samples of one candidate have no order within them: then over all scores.
+        // Samples of one candidate have no order within them, so use the pooled correlation.
         let pooled = figures.spearman.pooled;
         let (name, estimate) = match found.figure.mean {
             Some(mean) => ("contexts", found.of((mean, found.figure.contexts))),
@@ -35,7 +35,7 @@ impl ConclusionCase<'_> {
             _ => format!("over all {}", counted(n, "score")),
         };
         let doubt = match interval {
-            // Chance is looked for before few contexts: an interval that holds 0 says enough, however few they were.
+            // Chance is tested before the number of contexts: an interval that contains 0 is conclusive at any number.
             Some(Interval { low, high }) if low <= 0.0 && high >= 0.0 => {
                 Doubt::Unreliable("the interval includes 0 (chance)".to_owned())
             }
@@ -92,8 +92,8 @@ impl ConclusionCase<'_> {
         Some(Finding::new(says, figures, doubt))
     }
 
-    /// Over samples whose preferred candidate and its best rival have scores.
-    pub(super) fn preference(&self, labels: Labels) -> Option<Finding> {
+    /// Agreement over samples whose preferred candidate and its best rival have scores.
+    pub(super) fn preference(&self, labels: HumanLabels) -> Option<Finding> {
         if !self.preferences {
             return None;
         }
@@ -109,30 +109,30 @@ impl ConclusionCase<'_> {
         let ties = self.samples.iter().zip(self.scores).filter(is_tie).count();
         let noun = if self.gold.is_some() { "preference" } else { "label" };
         let of_scored = if labels.unscored == 0 { "" } else { " with scores" };
-        accuracy(&choices, self.confidence, &LabelWords { judge: self.judge, noun, of_scored, ties })
+        accuracy(&choices, self.confidence, &AccuracyWording { judge: self.judge, noun, of_scored, ties })
     }
 }
 
-/// How agreement with preferences is told.
+/// Wording of agreement with preferences.
 #[derive(SmartDefault)]
-pub(super) struct LabelWords<'w> {
+pub(super) struct AccuracyWording<'w> {
     #[default("metric")]
     judge: &'w str,
     #[default("label")]
     noun: &'w str,
-    /// Which labels these are, where there are others.
+    /// Restricts the labels in the sentence, e.g. to those with scores.
     of_scored: &'w str,
-    /// Labels that prefer no candidate, so nobody can be right on them: they are left out and counted.
+    /// Labels that prefer no candidate. They are omitted from the accuracy, and counted.
     ties: usize,
 }
 
 /// Agreement with preferences.
-pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWords<'_>) -> Option<Finding> {
-    let LabelWords { judge, noun, of_scored, ties } = *words;
+pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &AccuracyWording<'_>) -> Option<Finding> {
+    let AccuracyWording { judge, noun, of_scored, ties } = *words;
     let ChoiceAccuracy { accuracy, chance, interval, p, samples } = ChoiceAccuracy::of(choices, confidence).ok()?;
     let Interval { low, high } = interval;
     let weak = chance + WEAK_ABOVE_CHANCE * (1.0 - chance);
-    // As many labels as these cannot be clear of chance, even with all of them right.
+    // With so few labels, even an accuracy of 1 could be chance.
     let all_right: Vec<ChoicePoint> = choices.iter().map(|choice| ChoicePoint { point: 1.0, ..*choice }).collect();
     let best = ChoiceAccuracy::of(&all_right, confidence).ok()?;
     let doubt = if best.interval.low <= chance && high >= chance {
@@ -142,7 +142,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWo
         };
         Doubt::Mute(format!("{few} to tell whether the {judge} is right"))
     } else if low <= chance && chance <= high {
-        // Chance comes before few samples here too.
+        // As above, chance is tested before the number of samples.
         let why = format!("no better than chance: the interval includes {}", short_percent(chance, ' '));
         Doubt::Unreliable(why)
     } else if high < chance {
@@ -174,7 +174,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWo
     Some(Finding::new(says, figures, doubt))
 }
 
-/// Why agreement that seems strong enough is not known to be: `low` is the interval's low end, `weak` the limit.
+/// Why strong agreement is uncertain. `low` is the lower end of the interval, `weak` the limit.
 fn may_be_weak(low: &str, weak: &str) -> String {
     format!("the agreement may be weak: the interval starts at {low}, and below {weak} is weak")
 }

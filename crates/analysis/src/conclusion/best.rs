@@ -1,4 +1,4 @@
-//! Which of several metrics agrees best with people.
+//! The metric that agrees best with human judgements.
 
 use probity_lm::text::fixed;
 use probity_stats::{equalised, order};
@@ -7,25 +7,26 @@ use serde_json::json;
 use super::{Conclusion, Trust};
 use crate::thresholds::SIGNIFICANT;
 
-/// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
-/// held against the same gold, and is called by what its conclusion is about; nothing where there is none. `parts` are
-/// the same figures of what metrics tell beside their own number, such as a recall.
+/// One conclusion about several metrics: which agree best with people, with what certainty, and which is next.
+///
+/// Each conclusion in `found` compares one metric with the same gold; its `about` is the metric's name. `None` if
+/// `found` is empty. `parts` are the same figures for secondary values of metrics, such as recall.
 pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(String, f64)]) -> Option<Conclusion> {
     let agreement = |one: &Conclusion| {
         let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
         value.unwrap_or(f64::NEG_INFINITY)
     };
-    // Too few preferences to tell are cautious too: their interval has to be clear of chance.
+    // With too few preferences to tell, the interval must still exclude chance.
     let is_clear = |one: &Conclusion| {
         one.figures["chance"].as_f64().is_none_or(|chance| one.figures["interval"]["low"].as_f64() > Some(chance))
     };
     let agrees =
         |one: &Conclusion| one.trust != Trust::Unreliable && !one.figures["interval"].is_null() && is_clear(one);
     let name = |one: &Conclusion| one.about.clone().unwrap_or_default();
-    // What rounding alone tells apart is level.
+    // Values that differ by rounding alone count as equal.
     let values = equalised(&found.iter().map(agreement).collect::<Vec<_>>());
     let mut ranked: Vec<(f64, Conclusion)> = values.into_iter().zip(found).collect();
-    // By name where they tie, so that the sentence does not depend on the order of the files.
+    // Ties are sorted by name, so that the sentence does not depend on the order of the files.
     ranked.sort_by(|(a_value, a), (b_value, b)| {
         let level = agrees(b).cmp(&agrees(a)).then(b_value.total_cmp(a_value));
         level.then_with(|| a.about.cmp(&b.about))
@@ -63,7 +64,7 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
     };
     let (says, agreement) = winner.map_or((says.clone(), None), |winner| (winner, Some(says)));
     let about = Some(about).filter(|about| !about.is_empty());
-    // The best of many is clear of chance more often than one that was named before: Bonferroni's bound.
+    // The best of many excludes chance more often than a metric chosen in advance: Bonferroni correction.
     let by_selection = best.figures["p"].as_f64().filter(|p| p * all as f64 > SIGNIFICANT);
     let met = best.figures.get("head_to_head").cloned();
     let (trust, because) = match by_selection {

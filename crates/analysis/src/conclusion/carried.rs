@@ -1,4 +1,4 @@
-//! Whether a few systems carry the agreement with gold.
+//! Whether the agreement with gold depends on a few systems.
 
 use probity_lm::text::fixed;
 use probity_stats::{Interval, SystemScore, WithoutSystems, lowest_without_systems};
@@ -7,15 +7,15 @@ use super::{ConclusionCase, bracket};
 use crate::gold;
 use crate::thresholds::WEAK_CORRELATION;
 
-/// What agreement is worth, by its figure and interval.
+/// Category of agreement by value and interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Strength {
+enum AgreementStrength {
     Chance,
     Weak,
     Strong,
 }
 
-impl Strength {
+impl AgreementStrength {
     fn of(value: f64, interval: Option<Interval>) -> Self {
         match interval {
             Some(Interval { low, .. }) if low > 0.0 && value >= WEAK_CORRELATION => Self::Strong,
@@ -25,14 +25,14 @@ impl Strength {
     }
 }
 
-/// Systems without which the agreement is worth less.
+/// Systems without which the agreement falls into a lower category.
 pub(super) struct Carried {
     pub(super) without: WithoutSystems,
     pub(super) why: String,
 }
 
 impl ConclusionCase<'_> {
-    /// The fewest systems, one or two, without which the agreement falls below what it is taken for.
+    /// The smallest set of systems, one or two, without which the agreement falls into a lower category.
     pub(super) fn carried(&self, value: f64, interval: Option<Interval>) -> Option<Carried> {
         let own: Vec<Vec<SystemScore<'_>>>;
         let contexts = match (self.contexts, self.attribute) {
@@ -43,11 +43,12 @@ impl ConclusionCase<'_> {
             }
             (None, None) => return None,
         };
-        let all = Strength::of(value, interval);
-        if all == Strength::Chance {
+        let all = AgreementStrength::of(value, interval);
+        if all == AgreementStrength::Chance {
             return None;
         }
-        let strength = |one: &WithoutSystems| Some(Strength::of(one.spearman.figure.mean?, one.spearman.interval));
+        let strength =
+            |one: &WithoutSystems| Some(AgreementStrength::of(one.spearman.figure.mean?, one.spearman.interval));
         let found = lowest_without_systems(contexts, self.confidence);
         let without = found.into_iter().find(|one| strength(one).is_some_and(|without| without < all))?;
         let (mean, interval) = (without.spearman.figure.mean?, bracket(without.spearman.interval, self.confidence));
@@ -65,12 +66,12 @@ mod tests {
     use super::*;
     use crate::conclusion::{AgreementCase, AnswerDoubts, Conclusion, Trust, agreement_with_gold};
 
-    /// Seven systems in twenty contexts: five that the scores hardly tell apart, and two far below that they do.
+    /// Seven systems in twenty contexts: five with nearly equal scores, and two with much lower ones.
     fn contexts(carrying: bool) -> Vec<Vec<SystemScore<'static>>> {
         const IDS: [&str; 7] = ["a", "b", "c", "d", "e", "poor", "worse"];
         let context = |k: usize| {
             let score = |at: usize| {
-                // Among the five, gold has the order of the scores and its reverse in turn.
+                // Among the five, gold alternates between the order of the scores and its reverse.
                 let own = (at * 2 + k) % 5;
                 let gold = if k.is_multiple_of(2) { own } else { 4 - own };
                 let far = match (carrying, at) {
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn a_figure_above_an_interval_that_reaches_below_the_limit_is_no_more_than_caution() {
         const IDS: [&str; 4] = ["a", "b", "c", "d"];
-        // Spearman is 0.8 in nine contexts and -0.4 in three: 0.5, with an interval that begins below 0.3.
+        // Spearman is 0.8 in nine contexts and -0.4 in three: 0.5, with an interval that starts below 0.3.
         let context = |k: usize| {
             let order = if k.is_multiple_of(4) { [4.0, 2.0, 1.0, 3.0] } else { [1.0, 2.0, 4.0, 3.0] };
             let score = |at: usize| SystemScore { system: IDS[at], predicted: order[at], gold: at as f64 };

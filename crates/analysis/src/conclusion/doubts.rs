@@ -1,4 +1,4 @@
-//! How far to trust a conclusion, by its doubts and by those of the answers that the scores were made from.
+//! Trust in a conclusion, from its own doubts and from the quality of the model's answers.
 
 use probity_lm::text::counted;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use super::{Conclusion, ConclusionCase, Doubt, Finding, Trust, percent};
 use crate::thresholds::{MANY_LOW, MANY_TURN, MANY_UNSCORED, MOST_LOW, MOST_TURN};
 
-/// What speaks against scores in the answers that they were made from, whatever people say of them.
+/// Signs of unreliable scores in the model's answers, independent of gold.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerDoubts {
-    /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
+    /// Share of pairs whose verdict changes with presentation order, and the number of pairs judged in both orders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turned: Option<(f64, usize)>,
-    /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
+    /// Share of comparisons won by the first text, if no pair was judged in both orders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_wins: Option<f64>,
-    /// The share of answers in which the model hardly considers the labels.
+    /// Share of answers with low label mass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low_mass: Option<f64>,
 }
 
 impl AnswerDoubts {
-    /// Under which name a conclusion's figures have them.
+    /// Field of these values in a conclusion's figures.
     pub(super) const FIELD: &'static str = "answers";
 
-    /// Those that a run's conclusion about `attribute` tells of; of a run that concludes about one thing alone, its own.
+    /// Reads them from a run's conclusion about `attribute`, or from its only conclusion.
     pub(crate) fn of_run(verdict: &[Conclusion], attribute: Option<&str>) -> Self {
         let about = |one: &&Conclusion| one.about.as_deref() == attribute;
         let found = verdict.iter().find(about).or(if let [only] = verdict { Some(only) } else { None });
@@ -33,15 +33,16 @@ impl AnswerDoubts {
         told.unwrap_or_default()
     }
 
-    /// The share of verdicts that follow the order. Pairs seen in both orders come first: the share won by the first
-    /// place also follows which texts stood there. That share counts twice as far from one half as it is, which is what
-    /// changes with the order, seen from one side.
+    /// Share of verdicts that follow presentation order.
+    ///
+    /// Pairs judged in both orders take precedence, because the share won by the first position also depends on the
+    /// texts there. That share is converted to the same scale: twice its distance from one half.
     fn order_share(&self) -> Option<f64> {
         let by_place = self.first_wins.map(|share| 2.0 * (share - 0.5).abs());
         self.turned.map(|(share, _)| share).or(by_place)
     }
 
-    /// Whether they make scores unreliable that are compared with no gold.
+    /// Whether they make scores unreliable that are not compared with gold.
     pub(super) fn outweigh_scores(&self) -> bool {
         let above = |share: Option<f64>, limit: f64| share.is_some_and(|share| share > limit);
         above(self.order_share(), MOST_TURN) || above(self.low_mass, MOST_LOW)
@@ -49,8 +50,8 @@ impl AnswerDoubts {
 }
 
 impl ConclusionCase<'_> {
-    /// What agrees with gold in spite of places or of labels that are hardly considered has some worth, which was shown;
-    /// else these outweigh a caution and a clear interval alike: what was measured then is places, or next to nothing.
+    /// Combines the finding with the doubts about the answers. Agreement with gold despite position bias or low label
+    /// mass lowers trust to caution; without such agreement, these doubts make the conclusion unreliable.
     pub(super) fn trust(&self, said: &Finding) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
         let turns = self.answers.turned.map(|(share, pairs)| {

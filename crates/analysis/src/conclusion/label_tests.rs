@@ -1,10 +1,10 @@
-//! Labels that count, labels that cannot tell, and what the first lines say of either.
+//! Usable and unusable labels, and what the first lines report about them.
 
 use super::*;
 use crate::{gold, testing};
 use probity_data::Preference;
 
-/// What people said of a sample and how the judge scores it.
+/// Human judgement of a sample and the judge's scores.
 #[derive(Clone, Default)]
 struct Row {
     scores: Vec<Option<f64>>,
@@ -92,7 +92,7 @@ fn a_preference_counts_where_gold_scores_contradict_it_and_in_how_many_samples_i
     let note = "; scores and preference contradict in 20 samples, the preference counts there";
     assert!(agreement(&found).ends_with(note), "{found:?}");
     assert_eq!((found.trust, &found.figures["labels_contradict"]), (Trust::Unreliable, &json!(20)));
-    // Preferences that say what the scores say add nothing.
+    // Preferences that repeat the gold scores add nothing.
     let same = conclusion(&TWO, &rows(20, &Row::new(&GPT).gold(&[4.0, 2.0]).prefers("gpt")));
     assert!(!agreement(&same).contains("preference"), "{same:?}");
 }
@@ -107,7 +107,7 @@ fn labels_of_samples_without_a_score_are_counted_and_said() {
     let says = "No label shows whether the judge is right: 15 of your 15 labels are of samples that lack a score";
     assert_eq!((agreement(&found), found.trust), (says, Trust::Caution));
     assert!(!found.because.contains("no gold"), "{}", found.because);
-    // Some have scores: those are counted, and of how many labels they are.
+    // If only some labelled samples have scores, the text counts them and the labels.
     let labelled: Vec<Row> = (0..3).map(|k| scored(k).prefers("gpt")).collect();
     let some: Vec<Row> =
         unscored[..12].iter().cloned().chain(labelled).chain((0..120).map(|k| scored(k % 15))).collect();
@@ -160,7 +160,7 @@ fn few_labels_cannot_tell_and_take_no_winner_away() {
     let six = rows(6, &Row::new(&GPT).prefers("gpt")).into_iter().chain(rows(24, &Row::new(&GPT)));
     let found = conclusion(&TWO, &six.collect::<Vec<_>>());
     assert_eq!(found.because, "compared with preferences on only 6 samples");
-    // What would be said without labels is said still.
+    // Without usable labels, the text is the same as without labels.
     let close = (0..30).map(|k| Row::new(if k % 2 == 0 { &GPT } else { &[3.0, 4.0] }));
     let mut close: Vec<Row> = close.collect();
     close[0] = close[0].clone().prefers("gpt");

@@ -1,4 +1,4 @@
-//! What people said of samples: the preference of a sample where it has one, else what its gold scores say.
+//! Human labels of samples: the preference if there is one, else the order of the gold scores.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use serde_json::json;
 use super::{ConclusionCase, Doubt, Finding, point};
 use crate::thresholds::MANY_UNSCORED;
 
-/// The candidates of a sample that people find best; all of them where they see no difference.
-struct Label<'s> {
+/// The candidates of a sample that people find best; all of them for a tie.
+struct HumanLabel<'s> {
     best: Vec<&'s str>,
     is_tie: bool,
 }
 
-/// The labels of a run, and what keeps them from saying anything of the judge.
+/// Counts of a run's labels, and why some cannot be compared with the judge.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Labels {
+pub(super) struct HumanLabels {
     all: usize,
     ties: usize,
-    /// Labels of samples without the scores that they could be compared with.
+    /// Labels of samples that lack the scores to compare with.
     pub(super) unscored: usize,
-    /// Samples whose preference is not what their gold scores say.
+    /// Samples whose preference contradicts their gold scores.
     contradict: usize,
     /// Preferences of samples without gold scores.
     only_preferred: usize,
 }
 
-impl Labels {
-    /// Whether preferences say something that the gold scores do not.
+impl HumanLabels {
+    /// Whether preferences add information to the gold scores.
     pub(super) fn has_more_than_gold(self) -> bool {
         self.contradict > 0 || self.only_preferred > 0
     }
@@ -41,7 +41,7 @@ impl Labels {
         (self.unscored > 0).then(|| format!("{} of your {} {lack}", self.unscored, counted(self.all, "label")))
     }
 
-    /// Where there are labels and none says anything of the judge.
+    /// The finding if there are labels and none can be compared with the judge.
     pub(super) fn none_tells(self, judge: &str) -> Option<Finding> {
         let Self { all, ties, unscored, .. } = self;
         if all == 0 || ties + unscored < all {
@@ -59,7 +59,7 @@ impl Labels {
         Some(Finding::new(format!("No label shows whether the {judge} is right: {says}"), figures, Doubt::Mute(why)))
     }
 
-    /// Adds to a finding what else is to be known of the labels.
+    /// Adds notes about unscored and contradictory labels to a finding.
     pub(super) fn noted(self, mut found: Finding) -> Finding {
         if let Some(text) = self.unscored_text() {
             if !found.says.contains(&text) {
@@ -85,17 +85,17 @@ impl Labels {
 }
 
 impl ConclusionCase<'_> {
-    fn preferred<'s>(&self, sample: &'s Sample) -> Option<Label<'s>> {
+    fn preferred<'s>(&self, sample: &'s Sample) -> Option<HumanLabel<'s>> {
         match sample.preference.as_ref().filter(|_| self.preferences)? {
             Preference::Tie => {
                 let best = sample.candidates.iter().map(|candidate| candidate.id.as_str()).collect();
-                Some(Label { best, is_tie: true })
+                Some(HumanLabel { best, is_tie: true })
             }
-            Preference::Candidate(id) => Some(Label { best: vec![id], is_tie: false }),
+            Preference::Candidate(id) => Some(HumanLabel { best: vec![id], is_tie: false }),
         }
     }
 
-    /// The candidates with gold scores that agreement is computed with.
+    /// Position, id and gold score of the candidates used for agreement.
     fn gold_scores<'s>(&self, sample: &'s Sample) -> Vec<(usize, &'s str, f64)> {
         let Some(attribute) = self.attribute.filter(|_| self.gold.is_some()) else { return Vec::new() };
         let of_candidate = |(place, candidate): (usize, &'s probity_data::Candidate)| {
@@ -104,29 +104,29 @@ impl ConclusionCase<'_> {
         sample.candidates.iter().enumerate().filter_map(of_candidate).collect()
     }
 
-    fn best_by_gold<'s>(&self, sample: &'s Sample) -> Option<Label<'s>> {
+    fn best_by_gold<'s>(&self, sample: &'s Sample) -> Option<HumanLabel<'s>> {
         let all = self.gold_scores(sample);
         let most = all.iter().map(|(_, _, score)| *score).max_by(f64::total_cmp).filter(|_| all.len() > 1)?;
         let is_best = |found: &&(usize, &str, f64)| order(found.2, most).is_eq();
         let best: Vec<&str> = all.iter().filter(is_best).map(|(_, id, _)| *id).collect();
-        Some(Label { is_tie: best.len() == all.len(), best })
+        Some(HumanLabel { is_tie: best.len() == all.len(), best })
     }
 
-    fn label<'s>(&self, sample: &'s Sample) -> Option<Label<'s>> {
+    fn label<'s>(&self, sample: &'s Sample) -> Option<HumanLabel<'s>> {
         self.preferred(sample).or_else(|| self.best_by_gold(sample))
     }
 
-    /// Whether a labelled sample has the scores that its label can be compared with.
+    /// Whether a labelled sample has the scores to compare its label with.
     fn is_scored(&self, sample: &Sample, scores: &[Option<f64>]) -> bool {
         match self.preferred(sample) {
-            Some(Label { is_tie: false, .. }) => scores.iter().all(Option::is_some),
+            Some(HumanLabel { is_tie: false, .. }) => scores.iter().all(Option::is_some),
             Some(_) => scores.iter().flatten().count() > 1,
             None => self.gold_scores(sample).iter().filter(|(place, _, _)| scores[*place].is_some()).count() > 1,
         }
     }
 
-    pub(super) fn labels(&self) -> Labels {
-        let mut found = Labels::default();
+    pub(super) fn labels(&self) -> HumanLabels {
+        let mut found = HumanLabels::default();
         for (sample, scores) in self.samples.iter().zip(self.scores) {
             let Some(label) = self.label(sample) else { continue };
             found.all += 1;
@@ -147,25 +147,24 @@ impl ConclusionCase<'_> {
         found
     }
 
-    /// What people say of two candidates of a sample: 1 where the first is better, ½ where they see no difference;
-    /// absent where they have not said.
+    /// Human judgement of two candidates of a sample: 1 if the first is better, 0.5 for a tie, `None` if not judged.
     pub(super) fn by_people(&self, sample: &Sample, first: usize, second: usize) -> Option<f64> {
         let [one, other] = [first, second].map(|place| &sample.candidates[place]);
         match sample.preference.as_ref().filter(|_| self.preferences) {
             Some(Preference::Tie) => return Some(0.5),
             Some(Preference::Candidate(id)) if *id == one.id => return Some(1.0),
             Some(Preference::Candidate(id)) if *id == other.id => return Some(0.0),
-            // A preference for a third candidate says nothing of these two; gold scores may.
+            // A preference for a third candidate does not compare these two; gold scores may.
             Some(Preference::Candidate(_)) | None => {}
         }
         let attribute = self.attribute.filter(|_| self.gold.is_some())?;
         Some(point(*one.scores.get(attribute)?, *other.scores.get(attribute)?))
     }
 
-    /// `the labels find x best in 12 of 20 samples`; nothing where they find none best.
+    /// `the labels find x best in 12 of 20 samples`; `None` if no label has a single best candidate.
     pub(super) fn best_by_labels(&self) -> Option<String> {
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
-        let labels: Vec<Label<'_>> = self.samples.iter().filter_map(|sample| self.label(sample)).collect();
+        let labels: Vec<HumanLabel<'_>> = self.samples.iter().filter_map(|sample| self.label(sample)).collect();
         for label in &labels {
             if let [best] = label.best[..] {
                 *times.entry(best).or_default() += 1;

@@ -1,4 +1,4 @@
-//! What a run says, how far that can be trusted, and why: what anybody reads first.
+//! The conclusion of a run: its main result, how far to trust it, and why.
 
 use std::fmt;
 
@@ -16,23 +16,23 @@ pub use doubts::AnswerDoubts;
 pub use winner::is_position;
 
 use crate::figures::mean;
-use agreement::{LabelWords, accuracy};
+use agreement::{AccuracyWording, accuracy};
 
-/// What a run says of one attribute.
+/// Main result for one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// The attribute, or what else it is about; absent where there is one alone.
+    /// Attribute or other subject; absent if there is only one.
     pub about: Option<String>,
-    /// In a sentence: who won, where systems are compared; else what was found.
+    /// Result in one sentence: the winner if systems are compared, else what was found.
     pub says: String,
-    /// Behind who won: how the scores agree with labels. Absent without labels, and where `says` says it.
+    /// How the scores agree with labels, if `says` names a winner. Absent without labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
     /// How far to trust it.
     pub trust: Trust,
-    /// Why no further.
+    /// Reason for the level of trust.
     pub because: String,
-    /// The figures behind the sentence.
+    /// Figures on which the sentence is based.
     pub figures: Value,
 }
 
@@ -40,16 +40,16 @@ pub struct Conclusion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trust {
-    /// It was held against gold scores or preferences, and is clear of chance and of weak agreement.
+    /// Compared with gold scores or preferences; the interval excludes chance and weak agreement.
     Reliable,
-    /// It may hold; see why.
+    /// It may hold; see the reason.
     Caution,
-    /// It does not tell anything about the texts.
+    /// It says nothing about the texts.
     Unreliable,
 }
 
 impl Conclusion {
-    /// Where nothing that was scored can be held against what people said.
+    /// The conclusion if no score can be compared with gold.
     pub fn without_agreement() -> Self {
         Self {
             about: None,
@@ -76,53 +76,53 @@ impl fmt::Display for Trust {
     }
 }
 
-/// How scores are held against what people said.
+/// Context in which scores are compared with gold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgreementCase {
-    /// The share of what people judged that has no score, where it is known.
+    /// Share of the gold items without a score, if known.
     pub(crate) unscored: Option<f64>,
-    /// What speaks against the scores besides.
+    /// Other signs of unreliable scores.
     pub(crate) answers: AnswerDoubts,
-    /// Of the intervals.
+    /// Confidence level of the intervals.
     pub(crate) confidence: f64,
 }
 
-/// What a conclusion is drawn from.
+/// Inputs of a conclusion.
 #[derive(SmartDefault)]
 pub struct ConclusionCase<'a> {
-    /// The attribute, or what else it is about; absent where there is one alone.
+    /// Attribute or other subject; absent if there is only one.
     pub about: Option<String>,
-    /// The samples that were judged.
+    /// Judged samples.
     pub samples: &'a [Sample],
-    /// By sample and candidate; higher is better, whatever the scores' own direction is.
+    /// Scores by sample and candidate. Higher is better, whatever the original direction.
     pub scores: &'a [Vec<Option<f64>>],
-    /// What gave the scores, in a word.
+    /// Noun for what gave the scores, such as `judge`.
     #[default("judge")]
     pub judge: &'static str,
-    /// In which direction the scores themselves get better; means are told as they are.
+    /// Original direction of the scores, in which means are reported.
     pub direction: Direction,
     /// Agreement with gold scores.
     pub gold: Option<&'a AgreementFigures>,
-    /// Of which attribute these gold scores are.
+    /// Attribute of these gold scores.
     pub attribute: Option<&'a str>,
-    /// The candidates with gold, context by context, where they are not in samples.
+    /// Candidates with gold by context, if they are not in `samples`.
     pub contexts: Option<&'a [Vec<SystemScore<'a>>]>,
-    /// The same of the scores before debiasing, where `gold` is of debiased ones.
+    /// Agreement before debiasing, if `gold` is for debiased scores.
     pub as_judged: Option<&'a AgreementFigures>,
     /// Whether the scores are debiased.
     pub debiased: bool,
-    /// Whether preferences in the samples may be looked at.
+    /// Whether to use preferences in the samples.
     pub preferences: bool,
-    /// What speaks against the scores besides.
+    /// Other signs of unreliable scores.
     pub answers: AnswerDoubts,
-    /// The share without a score of what people judged; of the candidates, where it is not known.
+    /// Share of the gold items without a score; if unknown, the share of the candidates.
     pub unscored: Option<f64>,
-    /// Of the intervals.
+    /// Confidence level of the intervals.
     #[default(CONFIDENCE)]
     pub confidence: f64,
 }
 
-/// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
+/// Conclusion from agreement with gold scores; `None` if no correlation is defined.
 pub(crate) fn agreement_with_gold(
     figures: &AgreementFigures,
     contexts: &[Vec<SystemScore<'_>>],
@@ -138,12 +138,12 @@ impl From<AgreementCase> for ConclusionCase<'_> {
     }
 }
 
-/// The same of preferences, one choice of each sample.
+/// Conclusion from agreement with preferences, one choice per sample.
 pub(crate) fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
-    Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, &LabelWords::default())?))
+    Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, &AccuracyWording::default())?))
 }
 
-/// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
+/// A sentence, its figures, and the doubt about it.
 struct Finding {
     says: String,
     figures: Value,
@@ -155,8 +155,8 @@ impl Finding {
         Self { says: says.into(), figures, doubt }
     }
 
-    /// Agreement with gold scores together with agreement with preferences, which are labels as well. Preferences that
-    /// the scores are against make them unreliable; too few to tell leave the word as it is.
+    /// Merges agreement with gold scores and agreement with preferences. Preferences that contradict the scores make
+    /// them unreliable; too few preferences change nothing.
     fn and(self, preferred: Self) -> Self {
         let is_against = preferred.figures["interval"]["high"].as_f64() < preferred.figures["chance"].as_f64();
         let doubt = match (self.doubt, preferred.doubt) {
@@ -181,25 +181,25 @@ impl Finding {
 }
 
 enum Doubt {
-    /// It was held against gold scores or preferences, and is clear of chance.
+    /// Compared with gold scores or preferences; the interval excludes chance.
     None,
     Caution(String),
-    /// The labels cannot tell: what the scores say counts as it does without labels.
+    /// The labels are inconclusive, so the scores count as without labels.
     Mute(String),
     Unreliable(String),
 }
 
-/// What speaks against scores that have no labels.
+/// Doubt about scores without labels.
 const NO_GOLD: &str = "not compared with gold";
 
 impl ConclusionCase<'_> {
-    /// What a reader should know first: who won, and how the scores agree with labels.
+    /// The main result: the winner, and how the scores agree with labels.
     pub fn conclusion(&self) -> Conclusion {
         let winner = || self.winner(!self.answers.outweigh_scores());
         self.labelled().unwrap_or_else(|| self.concluded(winner().unwrap_or_else(|| self.nothing_compared())))
     }
 
-    /// The same where there are labels.
+    /// The same, or `None` without labels.
     pub fn labelled(&self) -> Option<Conclusion> {
         let said = self.agreement()?;
         let is_mute = matches!(said.doubt, Doubt::Mute(_));
@@ -218,13 +218,13 @@ impl ConclusionCase<'_> {
         Some(found)
     }
 
-    /// What people's judgement says of the scores, where there is any.
+    /// Agreement of the scores with gold scores and preferences.
     fn agreement(&self) -> Option<Finding> {
         let labels = self.labels();
         let is_scored = self.scores.iter().flatten().any(Option::is_some);
         let found = match (self.correlation(), self.preference(labels)) {
             (Some(gold), Some(preferred)) if labels.has_more_than_gold() => gold.and(preferred),
-            // Gold scores before preferences: they say more.
+            // Gold scores take precedence: they carry more information.
             (gold, preferred) => gold.or(preferred).or_else(|| labels.none_tells(self.judge).filter(|_| is_scored))?,
         };
         Some(labels.noted(found))
@@ -244,7 +244,7 @@ impl ConclusionCase<'_> {
         mean(self.scores.iter().flatten().map(|score| f64::from(u8::from(score.is_none()))))
     }
 
-    /// Whether no sample's candidates are told apart; where each has one alone, there is nothing to tell apart.
+    /// Whether all samples with several scored candidates have equal scores. False if there is no such sample.
     fn is_level(&self) -> bool {
         let several: Vec<Vec<f64>> =
             self.scores.iter().map(|scores| scores.iter().flatten().copied().collect()).collect();
@@ -253,7 +253,7 @@ impl ConclusionCase<'_> {
         several.peek().is_some() && several.all(level)
     }
 
-    /// Where no two candidates of a sample have scores.
+    /// The finding if no sample has two scored candidates.
     fn nothing_compared(&self) -> Finding {
         let scored: usize = self.scores.iter().flatten().flatten().count();
         let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
@@ -269,7 +269,7 @@ impl ConclusionCase<'_> {
     }
 }
 
-/// 1 where the first is greater, ½ where rounding alone parts them.
+/// 1 if the first is greater, 0.5 if they differ by rounding alone, else 0.
 fn point(first: f64, second: f64) -> f64 {
     match order(first, second) {
         std::cmp::Ordering::Greater => 1.0,
@@ -299,7 +299,7 @@ fn bracket(interval: Option<Interval>, confidence: f64) -> String {
     interval.map(|i| format!(" [{}, {}{of}]", fixed(i.low, 3), fixed(i.high, 3))).unwrap_or_default()
 }
 
-/// An interval's level, where it is not the usual one.
+/// Suffix for a confidence level other than the default.
 fn level(confidence: f64) -> String {
     if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence, '\u{a0}')) }
 }

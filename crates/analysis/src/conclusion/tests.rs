@@ -5,7 +5,7 @@ use crate::figures::Mass;
 use crate::gold;
 use crate::testing;
 
-/// A sample of the systems `zero`, `one` … with these gold scores.
+/// A sample with these gold scores for the systems `zero`, `one` and so on.
 fn sample(id: &str, golds: &[f64]) -> Sample {
     let mut sample = testing::sample(id, golds);
     for (candidate, name) in sample.candidates.iter_mut().zip(["zero", "one", "two", "three"]) {
@@ -14,7 +14,7 @@ fn sample(id: &str, golds: &[f64]) -> Sample {
     sample
 }
 
-/// Samples of such systems with these scores.
+/// The conclusion for samples of these systems with these scores.
 fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, usize)>, with_gold: bool) -> Conclusion {
     let mut samples: Vec<Sample> = scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
     for one in &mut samples {
@@ -65,7 +65,7 @@ fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
 
 #[test]
 fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_scores() {
-    // One lucky sample outweighs two others in the mean.
+    // One outlying sample outweighs two others in the mean.
     let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
     assert!(found.says.starts_with("No clear winner: one beats zero in 2 of 3 samples (66.7%"), "{}", found.says);
     let met = &found.figures["head_to_head"];
@@ -182,9 +182,9 @@ fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
 fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
     let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("one"), Some((0.1, 9)), false);
     assert_eq!((few.trust, few.because.as_str()), (Trust::Caution, "compared with preferences on only 9 samples"));
-    // Few and against them is against them.
+    // A few labels against the scores are enough to reject them.
     assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("zero"), None, false).trust, Trust::Unreliable);
-    // Fewer than six cannot be clear of chance, even with all of them right.
+    // Fewer than six labels cannot exclude chance, even if all agree.
     let two = conclusion(&[&[0.4, 0.6][..]; 2], Some("one"), None, false);
     assert!(two.because.starts_with("2 labels are too few to tell whether the judge is right"), "{}", two.because);
     assert_eq!(two.trust, Trust::Caution);
@@ -193,7 +193,7 @@ fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
 #[test]
 fn preferences_among_several_are_held_against_guessing_too() {
     let row = |best: usize| -> &[f64] { [&[0.9, 0.1, 0.2][..], &[0.1, 0.9, 0.2], &[0.1, 0.2, 0.9]][best] };
-    // Right in 4 of 12, which a third would be by guessing.
+    // Right in 4 of 12: chance for three candidates.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(k % 3)).collect();
     let guessed = conclusion(&rows, Some("zero"), None, false);
     assert_eq!(
@@ -202,14 +202,14 @@ fn preferences_among_several_are_held_against_guessing_too() {
     );
     let labels = "The judge is right on 4 of your 12 labels: 33.3% [9.9, 65.1]; chance is 33.3%";
     assert_eq!(agreement(&guessed), labels);
-    // Right in 8 of 12: above a third, but the interval starts at what is weak among three.
+    // Right in 8 of 12: better than chance, but the interval starts in the weak range.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
     let found = conclusion(&rows, Some("zero"), None, false);
     let because = "the agreement may be weak: the interval starts at 34.9%, and below 46.7% is weak";
     assert_eq!((found.trust, found.because.as_str()), (Trust::Caution, because));
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k == 11))).collect();
     assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Reliable);
-    // Equal scores have what guessing has, however many samples there are.
+    // Equal scores are at chance for any number of samples.
     let level = conclusion(&[&[0.5, 0.5, 0.5][..]; 60], Some("zero"), None, false);
     assert_eq!(
         (level.trust, level.figures["accuracy"].as_f64()),
@@ -222,7 +222,7 @@ fn preferences_among_several_are_held_against_guessing_too() {
 
 #[test]
 fn gold_is_told_beside_who_won_and_chance_is_called_chance() {
-    // The samples' gold is the scores themselves.
+    // Gold equals the scores.
     let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
     let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
     let found = conclusion(&rows, None, None, true);
@@ -252,7 +252,7 @@ fn nothing_scored_is_no_verdict() {
     assert_eq!((found.trust, found.says.as_str()), (Trust::Unreliable, "No verdict: none of 2 candidates has a score"));
 }
 
-/// Of so many of ten answers the model hardly considers the labels.
+/// Label mass with `of_ten` of ten answers low.
 fn low(of_ten: usize) -> Mass {
     Mass::of((0..10).map(|k| (0.5, k < of_ten)))
 }
@@ -313,7 +313,7 @@ fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
     assert!(agreement(&none).starts_with("None of 2 metrics is known to agree"), "{none:?}");
     assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
     assert_eq!(best_agreement(None, Vec::new(), &[]), None);
-    // One that is just clear of chance by itself is not as the best of ten.
+    // A result that barely excludes chance does not do so as the best of ten.
     let p = |p: f64| Conclusion { figures: json!({ "spearman": 0.5, "interval": [0.1, 0.8], "p": p }), ..good() };
     let best_of = |number: usize| {
         best_agreement(None, (0..number).map(|k| named(&k.to_string(), p(0.01))).collect(), &[]).expect("some")
@@ -324,7 +324,7 @@ fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
     assert_eq!(ten.trust, Trust::Caution);
 }
 
-/// Samples of two systems, of which the judge prefers `gpt` where the first is true; people say what the second says.
+/// Samples of two systems. The flag is true if the judge prefers `gpt`; the second field is the human preference.
 fn systems(names: impl Fn(usize) -> [String; 2], said: &[(bool, Option<Preference>)]) -> Conclusion {
     let of_sample = |(k, (_, preference)): (usize, &(bool, Option<Preference>))| {
         let mut sample = testing::sample(&format!("s{k}"), &[1.0, 2.0]);
@@ -344,7 +344,7 @@ fn prefer(id: &str) -> Preference {
     Preference::Candidate(id.to_owned())
 }
 
-/// Thirty samples, the judge prefers `gpt` in 24; people were asked in twelve and agree in ten, in one they see none better.
+/// Thirty samples: the judge prefers `gpt` in 24. Twelve have human labels: ten agree, one is a tie.
 fn thirty() -> Vec<(bool, Option<Preference>)> {
     let gpt = (0..30).map(|k| k % 5 != 4);
     let people = |(k, gpt): (usize, bool)| match k {
@@ -370,7 +370,7 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
     let met = &found.figures["head_to_head"];
     assert_eq!((&met["winner"], &met["wins"], &met["losses"]), (&json!("gpt"), &json!(24), &json!(6)));
     assert_eq!((&met["corrected"]["labels"], &met["corrected"]["unlabelled"]), (&json!(12), &json!(18)));
-    // One label corrects nothing, and none needs no word.
+    // One label corrects nothing; without labels nothing is reported.
     let few: Vec<_> = thirty().into_iter().enumerate().map(|(k, (gpt, said))| (gpt, said.filter(|_| k == 2))).collect();
     let one = systems(|_| ["gpt", "local"].map(str::to_owned), &few);
     assert!(one.says.ends_with("sign test p = 0.001") && one.agreement.is_some(), "{one:?}");
@@ -379,7 +379,7 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
 #[test]
 fn labels_decide_against_a_judge_and_where_it_decides_nothing() {
     let names = |_: usize| ["gpt", "local"].map(str::to_owned);
-    // The judge prefers one; people who were asked in a half of the samples prefer the other there.
+    // The judge prefers one system; the labels of half the samples prefer the other.
     let against: Vec<_> = (0..60).map(|k| (k % 5 != 4, (k % 2 == 0).then(|| prefer("local")))).collect();
     let found = systems(names, &against);
     assert_eq!(
@@ -389,11 +389,11 @@ fn labels_decide_against_a_judge_and_where_it_decides_nothing() {
     );
     let met = &found.figures["head_to_head"];
     assert_eq!((found.trust, &met["winner"], &met["wins"]), (Trust::Unreliable, &json!("local"), &json!(12)));
-    // Sixteen of thirty are no clear winner by themselves.
+    // Sixteen of thirty is no clear win without labels.
     let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &close);
     assert!(found.says.starts_with("gpt beats local in 31 of 60 samples (51.7%"), "{}", found.says);
-    // A judge that sees no difference over all samples.
+    // The judge is level over all samples.
     let level: Vec<_> = (0..60).map(|k| (k % 2 == 0, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &level);
     let start = "gpt beats local: corrected with 15 human labels, gpt wins";
@@ -402,7 +402,7 @@ fn labels_decide_against_a_judge_and_where_it_decides_nothing() {
 
 #[test]
 fn ties_among_labels_are_counted_where_they_count_and_where_they_do_not() {
-    // Twelve labels, of which three are ties; the judge is right on three of the other nine.
+    // Twelve labels, three of them ties; the judge is right on three of the other nine.
     let said: Vec<_> = (0..30)
         .map(|k| match k {
             0..3 => (true, Some(Preference::Tie)),
@@ -431,8 +431,8 @@ fn the_first_line_says_that_scores_are_debiased() {
     assert!(says.starts_with("one beats zero in 12 of 12 samples (debiased, 100.0%"), "{says}");
 }
 
-/// Systems of which the judge prefers `gpt` in so many of 40 samples and people in so many of 20, from the first on or
-/// from the last.
+/// Forty samples: the judge prefers `gpt` in `by_judge` of them, people in `by_people` of twenty labels, counted from
+/// the start or from the end.
 fn forty(names: &[&str], by_judge: usize, by_people: Option<usize>, reversed: bool, turned: f64) -> Conclusion {
     let score = |is_gpt: bool| [f64::from(u8::from(is_gpt)), f64::from(u8::from(!is_gpt)), -1.0];
     let samples: Vec<Sample> = (0..40)
@@ -505,7 +505,7 @@ fn ids_that_are_positions_or_of_single_texts_name_no_winner_and_say_why() {
         let found = systems(|_| [a, b].map(str::to_owned), &said);
         assert!(found.says.starts_with(&format!("{a} beats {b} in 12 of 12 samples")), "{}", found.says);
     }
-    // In one sample an id is a text's name, whatever it is.
+    // In a single sample an id always names a text.
     let single = systems(|_| ["A", "B"].map(str::to_owned), &[(true, None)]);
     assert!(single.says.starts_with("No clear winner: A beats B in 1 of 1 sample"), "{}", single.says);
 }

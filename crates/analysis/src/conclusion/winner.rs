@@ -1,4 +1,4 @@
-//! Which of several systems won, by a judge's scores and corrected by labels.
+//! The winner among several systems, by the judge's scores and corrected by labels.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use super::{ConclusionCase, Doubt, Finding, NO_GOLD, mean, percent, percents, po
 use crate::figures::{share_interval, sums_by_id};
 use crate::thresholds::SIGNIFICANT;
 
-/// What a text is called where its id says only which of the texts it is.
+/// Prefixes of ids that only number the texts of a sample.
 const TEXTS: [&str; 13] = [
     "", "answer", "candidate", "completion", "generation", "hypothesis", "option", "output", "reply", "response",
     "summary", "text", "translation",
 ];
 
-/// Ids that say what people said of a text, or where it is.
+/// Ids that name a label or a position.
 const PLACES: [&str; 6] = ["chosen", "first", "left", "rejected", "right", "second"];
 
-/// Whether an id names a position (`1`, `A`, `response_b`), which may hold another system's text in each sample.
+/// Whether an id names a position (`1`, `A`, `response_b`), which may hold a different system in each sample.
 pub fn is_position(id: &str) -> bool {
     let id = id.to_lowercase();
     if PLACES.contains(&id.as_str()) {
@@ -29,7 +29,7 @@ pub fn is_position(id: &str) -> bool {
     let text = id.trim_end_matches(|c: char| c.is_ascii_digit());
     let is_number = text.len() < id.len();
     let text = match text.char_indices().next_back() {
-        // One of the first letters by itself, or behind a separator.
+        // A single letter from `a` to `h`, or one after a separator.
         Some((at, 'a'..='h')) if !is_number => {
             let before = &text[..at];
             if before.is_empty() || before.ends_with(is_separator) { before } else { return false }
@@ -40,29 +40,29 @@ pub fn is_position(id: &str) -> bool {
     TEXTS.contains(&text.trim_end_matches(is_separator))
 }
 
-/// How two candidates fare against each other in the samples that have scores of both.
+/// Wins and losses of two candidates over the samples that score both.
 struct HeadToHead {
     wins: usize,
     ties: usize,
     losses: usize,
     share: f64,
     interval: Option<Interval>,
-    /// Of a two-sided sign test.
+    /// p-value of a two-sided sign test.
     p: Option<f64>,
-    /// The share that people would give, from the labels of some samples; absent of fewer than two.
+    /// Win rate corrected with the labels of some samples; absent for fewer than two labels.
     corrected: Option<CorrectedShare>,
-    /// Labels that see no difference.
+    /// Labels that are ties.
     label_ties: usize,
 }
 
-/// What names a winner: of two systems the one that wins, of more the best by mean score.
+/// What decides the winner: of two systems the one with more wins, of more the best by mean score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// The scores, and no labels against them.
+    /// The scores; labels do not contradict them.
     ByScores,
-    /// The labels, where the scores name nobody.
+    /// The labels; the scores name no winner.
     ByLabels,
-    /// Nothing does.
+    /// No winner.
     Unnamed,
 }
 
@@ -105,7 +105,7 @@ impl HeadToHead {
         format!("{wins} of {samples}{tied} ({debiased}{}{interval}, {})", percent(*share), p_text(*p))
     }
 
-    /// On which side of one half the corrected share lies: 1, −1, or 0 where its interval contains it or there is none.
+    /// Side of one half on which the corrected share lies: 1, −1, or 0 if its interval contains 0.5 or there is none.
     fn corrected_side(&self) -> i8 {
         match self.corrected.map(|corrected| corrected.interval) {
             Some(Interval { low, .. }) if low > 0.5 => 1,
@@ -114,7 +114,7 @@ impl HeadToHead {
         }
     }
 
-    /// `corrected with 12 human labels (3 ties, each half a win), gpt wins 74.1% [52.0, 96.2]`; nothing without labels.
+    /// `corrected with 12 human labels (3 ties, each half a win), gpt wins 74.1% [52.0, 96.2]`; `None` without labels.
     fn corrected_text(&self, first: &str) -> Option<String> {
         let CorrectedShare { share, interval, labels, unlabelled, .. } = self.corrected?;
         let by = match unlabelled {
@@ -130,19 +130,19 @@ impl HeadToHead {
     }
 }
 
-/// Systems by mean score, the best first; of two the winner first. Sentence and figures read [`Ranking::naming`] alone.
-struct Ranking<'s> {
+/// Systems by mean score, best first; of two, the winner first. Sentence and figures use only [`SystemRanking::naming`].
+struct SystemRanking<'s> {
     systems: &'s [(&'s str, f64)],
     met: &'s HeadToHead,
-    /// Whether the scores can be trusted at all.
+    /// Whether the scores are trusted.
     trusted: bool,
     debiased: bool,
     judge: &'static str,
-    /// Of more than two that are level by score, which the labels find best.
+    /// The system that labels find best, if more than two systems tie by score.
     by_labels: Option<String>,
 }
 
-impl Ranking<'_> {
+impl SystemRanking<'_> {
     fn is_tie(&self) -> bool {
         match self.systems {
             [_, _] => self.met.wins == self.met.losses,
@@ -150,8 +150,8 @@ impl Ranking<'_> {
         }
     }
 
-    /// Labels decide before the scores do: a corrected share that is clear of one half holds however bad the judge is. That
-    /// share is of one pair, so of more than two systems it makes none the best by itself.
+    /// Labels take precedence over scores: a corrected share whose interval excludes 0.5 holds however bad the judge
+    /// is. It covers one pair, so it decides the winner only if there are two systems.
     fn naming(&self) -> Naming {
         let Self { met, trusted, .. } = self;
         let side = met.corrected_side();
@@ -184,7 +184,7 @@ impl Ranking<'_> {
             (2, Naming::Unnamed) => {
                 format!("No winner: untrusted scores prefer {first} to {second} in {counts}")
             }
-            // The samples of one pair say nothing of systems that are level by mean score.
+            // One pair does not decide between systems with equal mean scores.
             _ if self.is_tie() => return self.level_text(),
             (all, naming) => {
                 let beats = format!("beats {second} in {counts}");
@@ -206,7 +206,7 @@ impl Ranking<'_> {
         format!("{by_scores}; {corrected}{so}")
     }
 
-    /// Of more than two systems, which are level at the top.
+    /// Sentence for more than two systems that tie for the highest mean.
     fn level_text(&self) -> String {
         let [(first, mean), (second, _), ..] = *self.systems else { unreachable!("two at least") };
         let all = self.systems.len();
@@ -221,14 +221,14 @@ impl Ranking<'_> {
         format!("{says}{untrusted}{by_labels}")
     }
 
-    /// What speaks against it where there is no agreement with labels.
+    /// Doubt about the winner without labels.
     fn doubt(&self) -> Doubt {
         let is_significant = self.met.p.is_some_and(|p| p < SIGNIFICANT);
         Doubt::Caution(match self.naming() {
             Naming::ByLabels => "decided by human labels, not by scores".to_owned(),
             _ if self.is_tie() => "they tie".to_owned(),
             _ if !is_significant => format!("the difference may be chance ({})", p_text(self.met.p)),
-            // In systems that are not in every sample, means are over different samples.
+            // If systems miss samples, their means are over different samples.
             _ if self.met.wins < self.met.losses => "the second wins in more samples".to_owned(),
             _ => format!("it was {NO_GOLD}"),
         })
@@ -236,15 +236,14 @@ impl Ranking<'_> {
 }
 
 impl ConclusionCase<'_> {
-    /// The best of the systems that recur from sample to sample, against the next; of ids that name no systems, why
-    /// there is none. Nothing where no sample has two candidates with a score.
-    /// `trusted`: whether the scores can be trusted at all.
+    /// Compares the best recurring system with the next, or reports why the ids name no systems. `None` if no sample
+    /// has two scored candidates. `trusted`: whether the scores are trusted.
     pub(super) fn winner(&self, trusted: bool) -> Option<Finding> {
         let has_two = |scores: &Vec<Option<f64>>| scores.iter().flatten().count() > 1;
         if !self.scores.iter().any(has_two) {
             return None;
         }
-        // Ids that occur once are names of texts, not of systems; in a single sample none can recur.
+        // Ids that occur once name texts, not systems; in a single sample no id can recur.
         let is_single = self.samples.len() == 1;
         let sums = sums_by_id(self.samples, self.scores);
         let recurring = sums.into_iter().filter(|(_, (_, n))| is_single || *n > 1);
@@ -253,7 +252,7 @@ impl ConclusionCase<'_> {
             return Some(unnamed(&format!("the ids {} are positions, not systems", listed(&ids))));
         }
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
-        // By name where means are equal, so that the sentence does not depend on the order of the file.
+        // Equal means are sorted by name, so that the sentence does not depend on the order of the file.
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         self.put_most_met_second(&mut systems);
         let [first, second, ..] = systems[..] else {
@@ -262,8 +261,8 @@ impl ConclusionCase<'_> {
         let Some(met) = HeadToHead::of(self, first.0, second.0) else {
             return Some(unnamed(&format!("{} and {} share no sample", first.0, second.0)));
         };
-        // Of two the labels decide where they can, else the samples, as the sign test counts them; of more, the mean over
-        // all that they met.
+        // Two systems are ordered by labels if these decide, else by wins, as in the sign test; more systems by mean
+        // score.
         let next_wins = match met.corrected_side() {
             0 => met.losses > met.wins,
             side => side < 0,
@@ -274,13 +273,13 @@ impl ConclusionCase<'_> {
         Some(self.ranked(&systems, &met, trusted))
     }
 
-    /// Of several that are level behind the first, the second is the one that the first met in most samples.
+    /// Of systems tied for second, moves the one with the most samples in common with the first to second place.
     fn put_most_met_second(&self, systems: &mut [(&str, f64)]) {
         let [first, rest @ ..] = systems else { return };
         let Some(mean) = rest.first().map(|second| second.1).filter(|mean| *mean < first.1) else { return };
         let met = |id: &str| HeadToHead::of(self, first.0, id).map_or(0, |met| met.wins + met.ties + met.losses);
         let level = rest.iter().take_while(|other| other.1 == mean).map(|other| met(other.0));
-        // The first of those that are equal here too, which is by name.
+        // Of equal counts the first, which is the first by name.
         let most = level.enumerate().max_by_key(|(place, met)| (*met, std::cmp::Reverse(*place)));
         rest[..=most.map_or(0, |(place, _)| place)].rotate_right(1);
     }
@@ -288,7 +287,7 @@ impl ConclusionCase<'_> {
     fn ranked(&self, systems: &[(&str, f64)], met: &HeadToHead, trusted: bool) -> Finding {
         let by_labels = if systems.len() > 2 { self.best_by_labels() } else { None };
         let (debiased, judge) = (self.debiased, self.judge);
-        let ranking = Ranking { systems, met, trusted, debiased, judge, by_labels };
+        let ranking = SystemRanking { systems, met, trusted, debiased, judge, by_labels };
         let [(first, mean), (second, second_mean), ..] = *systems else { unreachable!("two at least") };
         let winner = (ranking.naming() != Naming::Unnamed).then_some(first);
         let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));
@@ -301,13 +300,13 @@ impl ConclusionCase<'_> {
     }
 }
 
-/// Why no winner is named.
+/// The finding if no winner is named.
 fn unnamed(why: &str) -> Finding {
     let doubt = Doubt::Caution(format!("the scores were {NO_GOLD}"));
     Finding::new(format!("No winner: {why}"), json!({}), doubt)
 }
 
-/// `1, 2 and 3`; of many the first.
+/// `1, 2 and 3`; a long list is shortened.
 fn listed(ids: &[&str]) -> String {
     const SHOWN: usize = 4;
     let ids: BTreeSet<&str> = ids.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Whether two runs are of one judge, at their ends, and over the same items: what is no reason to refuse is told.
+//! Whether two runs are finished and have the same judge and items. Differences that are no error become caveats.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::AnalysisError;
 
-/// What is known of a run; a table of scores by itself has none.
+/// The manifest of a run; `None` for a table of scores outside a run.
 pub(super) fn manifest(run: &Path) -> Result<Option<Manifest>, AnalysisError> {
     match Manifest::read(run) {
         Ok(manifest) => Ok(Some(manifest)),
@@ -19,7 +19,7 @@ pub(super) fn manifest(run: &Path) -> Result<Option<Manifest>, AnalysisError> {
     }
 }
 
-/// What makes a run's figures doubtful.
+/// Reasons to doubt the figures of a run.
 #[derive(Default)]
 pub(super) struct Doubts {
     pub(super) caveats: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) struct Doubts {
     pub(super) unreliable: bool,
 }
 
-/// What a run's own figures make doubtful, and that it is not at its end where `unlike` allows that.
+/// Reads the doubts that a run reports itself. An unfinished run is an error unless `unlike`.
 pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Doubts, AnalysisError> {
     let Some(Manifest { status, .. }) = manifest(run)? else { return Ok(Doubts::default()) };
     let shown = run.display();
@@ -36,7 +36,7 @@ pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Doubts, AnalysisError> 
         _ if unlike => vec![format!("{shown} is {}", status.name())],
         _ => return Err(AnalysisError::Unfinished { run: shown.to_string(), status: status.name() }),
     };
-    // Without a summary nothing is known of the judge.
+    // Without a summary, nothing is known about the judge.
     let summary = std::fs::read(run.join("summary.json")).ok();
     let summary: Option<Value> = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let mut unreliable = false;
@@ -50,23 +50,24 @@ pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Doubts, AnalysisError> 
     Ok(Doubts { caveats, unreliable })
 }
 
-/// In what two runs differ, in words; an error where these are no runs of one judge over the same items.
+/// Differences between two runs as text. It is an error if their methods differ or, unless `unlike`, their judges or
+/// items.
 pub(super) fn differences(run: &Path, baseline: &Path, unlike: bool) -> Result<Vec<String>, AnalysisError> {
     let (Some(now), Some(before)) = (manifest(run)?, manifest(baseline)?) else { return Ok(Vec::new()) };
     let (mut units, mut judges, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for found in now.info.differences(&before.info) {
         match found.setting.as_str() {
-            // Scores of two methods have two scales: nothing is worse or better across them.
+            // Scores of two methods have different scales and cannot be compared.
             "command" => units.push(found.in_words()),
             "model" | "model.fingerprint" | "model.precision" | "model.device" | "other_models" => {
                 judges.push(found.in_words());
             }
-            // Names and folders of the same weights.
+            // Name and folder of the model.
             setting if setting.starts_with("model.") => {}
             setting if setting.starts_with("versions.") || setting.starts_with("arguments.method.") => {
                 others.push(found.in_words());
             }
-            // What was judged.
+            // Settings of the data.
             _ => {}
         }
     }
@@ -86,7 +87,7 @@ pub(super) fn differences(run: &Path, baseline: &Path, unlike: bool) -> Result<V
     Ok([judges, others].concat())
 }
 
-/// How many items of one name are about other texts.
+/// Number of items with the same id but different contexts.
 fn other_contexts(run: &Path, baseline: &Path) -> Result<Option<String>, AnalysisError> {
     let (now, before) = (run.join(SAMPLES), baseline.join(SAMPLES));
     if !now.is_file() || !before.is_file() {

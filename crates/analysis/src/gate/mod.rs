@@ -1,4 +1,4 @@
-//! Is a run worse than a baseline? Item by item, with what the judge itself is unsure of.
+//! Compares a run with a baseline item by item, including the judge's own noise.
 
 mod alike;
 mod sides;
@@ -18,65 +18,63 @@ use alike::{Doubts, differences, doubts};
 use probity_lm::text::counted;
 use sides::{COMPARISONS, ItemTexts, PairedItem, Side, are_shares, check_candidate, compared, scored_items, side};
 
-/// The fewest items with a difference from which a test at that level can decide: if all six have one sign, a sign test
-/// has p = 2 / 2⁶, below 0.05.
+/// Minimum number of changed items for a decision: six changes of one sign have p = 2 / 2⁶ in a sign test, below 0.05.
 const FEWEST_DIFFERENT: usize = 6;
 
-/// Values that are equal may differ so much, in parts of them, by how they were computed.
+/// Relative difference below which values count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// What is held against what, and how much may be lost.
+/// Options of the comparison.
 #[derive(Debug, Clone, Default)]
 pub struct GateOptions {
-    /// Only these attributes or metrics; all that both have where none is named.
+    /// Only these attributes or metrics; empty for all that both have.
     pub only: Vec<String>,
-    /// Of one run, the candidate that is looked at and that which it is held against.
+    /// Two candidates of one run to compare: the new one and its baseline.
     pub candidates: Option<(String, String)>,
-    /// A loss up to this is none, on the scale of the scores.
+    /// Largest loss that is ignored, on the scale of the scores.
     pub tolerance: f64,
-    /// A gain up to this is none.
+    /// Largest gain that is ignored.
     pub minimum_effect: f64,
-    /// Runs are held against each other even where another model made them, their items are about other texts, or one is
-    /// not at its end.
+    /// Compare runs even if their models or source texts differ, or one is unfinished.
     pub unlike: bool,
-    /// Texts that have lost their score make no outcome.
+    /// Ignore texts that have lost their score.
     pub missing: bool,
 }
 
-/// A run, held against a baseline.
+/// A run compared with a baseline.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gated {
-    /// What became of each attribute or metric that both have.
+    /// Result for each attribute or metric that both have.
     pub attributes: Vec<GatedScores>,
-    /// Why figures may say less than they seem to: what was set differently, what is unfinished, what was left aside.
+    /// Limitations of the figures: different settings, unfinished runs, omitted items.
     pub caveats: Vec<String>,
-    /// Whether a run calls its judge unreliable.
+    /// Whether a run reports its judge as unreliable.
     pub unreliable: bool,
-    /// Where candidates of a run that compared are held against each other: whether the probabilities are debiased.
+    /// Whether the probabilities are debiased, if candidates of a pairwise run are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debiased: Option<bool>,
 }
 
-/// What became of an attribute.
+/// Result for an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
-    /// Texts of which the baseline has a score have none now.
+    /// Texts with a score in the baseline have none in the run.
     Missing,
-    /// The interval lies below what may be lost.
+    /// The interval is below the tolerated loss.
     Worse,
-    /// It lies above what counts as a gain.
+    /// The interval is above the minimum effect.
     Better,
-    /// It lies between both.
+    /// The interval is between both limits.
     Same,
-    /// It reaches over an end of that, or it would be worse or better and no test of the stated level can decide.
+    /// The interval contains a limit, or too few items changed for a decision.
     Undecided,
-    /// The judge's own choice of prompt or order moves the difference by as much as it is.
+    /// The difference varies as much with prompt or presentation order as its own size.
     Noise,
 }
 
 impl GateOutcome {
-    /// As it is printed.
+    /// Name in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -89,42 +87,45 @@ impl GateOutcome {
     }
 }
 
-/// An attribute of both runs, held against each other.
+/// Result for one attribute of both runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct GatedScores {
     /// The attribute or metric.
     pub name: String,
-    /// What became of it.
+    /// The result.
     pub outcome: GateOutcome,
-    /// Whether a lower score is better; `difference` is turned so that more is better.
+    /// Whether lower scores are better. `difference` is positive for an improvement either way.
     pub lower_is_better: bool,
-    /// The means over items of the baseline and of the run; absent where no item has a score in both.
+    /// Means over items of the baseline and of the run; absent if no item has a score in both.
     pub means: Option<[f64; 2]>,
-    /// How much better the run is on average, on the scale of the scores; below 0 where it is worse.
+    /// Mean improvement on the scale of the scores; negative if the run is worse.
     pub difference: Option<f64>,
-    /// Its 95% interval over items; absent where items do not say how they differ.
+    /// 95% interval over items; absent if undefined.
     pub interval: Option<Interval>,
     /// Why it is undecided: no interval, or too few items changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Items that both have scores of.
+    /// Items with scores in both.
     pub items: usize,
-    /// Items that have no score on one side, or on both.
+    /// Items without a score on at least one side.
     pub unpaired: usize,
-    /// Texts of which the baseline has a score and the run has none.
+    /// Texts with a score in the baseline and none in the run.
     pub missing: usize,
-    /// How far the difference moves with what should not matter; absent where the judge was asked in one way.
+    /// Largest change of the difference with prompt or presentation order; absent if the judge was queried in only one
+    /// way.
     pub noise: Option<f64>,
-    /// About how many items would decide it; absent where it is decided, or no number would.
+    /// Approximate number of items needed for a decision; absent if decided, or if no number suffices.
     pub items_to_decide: Option<usize>,
 }
 
-/// Holds a run against a baseline, or one candidate of a run against another.
+/// Compares a run with a baseline, or one candidate of a run with another.
 ///
-/// Texts of an item that have one name are held against each other; where the two have no name in common, each has texts
-/// of its own system, and an item's mean is. Scores of another method have another scale, and shares that texts of an
-/// item divide among themselves say nothing across runs: an error. Another model or precision, other source texts and
-/// unfinished runs are one too, unless `options` say otherwise.
+/// Texts of an item are paired by name. If the sides share no name, the item means are compared.
+///
+/// # Errors
+/// Scores of different methods have different scales, and scores that sum to a constant within an item cannot be
+/// compared across runs. Different models, precisions or source texts and unfinished runs are errors unless
+/// [`GateOptions::unlike`] is set.
 pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Gated, AnalysisError> {
     let Doubts { mut caveats, mut unreliable } = doubts(run, options.unlike)?;
     let mut debiased = None;
@@ -153,7 +154,7 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
         return Err(unknown("attribute or metric of both", name, "attribute", &known));
     }
     let mut gated = Vec::new();
-    // What the baseline alone has is lost as a whole.
+    // Attributes that only the baseline has are missing entirely.
     let nothing = BTreeMap::new();
     for (name, (direction, before)) in &before {
         if !options.only.is_empty() && !options.only.contains(name) {
@@ -170,7 +171,7 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
     if gated.iter().all(|one| one.items == 0) {
         return Err(nothing_paired(run, &now, &before));
     }
-    // The most of them: attributes of one run have the same texts, but for those without a score.
+    // Report the attribute with the highest count; attributes of one run have nearly the same texts.
     let most = |of: fn(&GatedScores) -> usize| gated.iter().filter(|one| of(one) > 0).max_by_key(|one| of(one));
     if let Some(most) = most(|one| one.missing) {
         let of = counted(most.items + most.unpaired, "item");
@@ -197,7 +198,7 @@ fn nothing_paired(run: &Path, now: &Side, before: &Side) -> AnalysisError {
 }
 
 impl GatedScores {
-    /// With the interval cut where no difference lies.
+    /// Clips the interval to possible differences.
     fn within(mut self, largest: f64) -> Self {
         self.interval = self.interval.map(|Interval { low, high }| Interval {
             low: low.clamp(-largest, largest),
@@ -224,7 +225,7 @@ fn against(
     }
     let gain = |[there, here]: [f64; 2]| {
         let gain = direction.upwards(here) - direction.upwards(there);
-        // What rounding alone parts is equal; whole numbers are exact.
+        // Values that differ by rounding alone are equal; whole numbers are exact.
         if are_level(here, there, ROUNDING) { 0.0 } else { gain }
     };
     let gains: Vec<f64> = paired.iter().map(|(_, means)| gain(*means)).collect();
@@ -233,7 +234,7 @@ fn against(
         return Err(AnalysisError::TooLarge { name: name.to_owned() });
     }
     let interval = mean_interval(&gains, CONFIDENCE, Range::Unbounded).ok();
-    // The difference as each way in which the judge was asked has it, over the items that have all of them.
+    // The difference for each template or order, over the items that have all of them.
     let mut ways: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (item, _) in &paired {
         item.by_way.iter().for_each(|(way, means)| ways.entry(way).or_default().push(gain(*means)));
@@ -279,7 +280,7 @@ fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// What differences of items come to, by themselves, and why nothing is decided where there is no interval.
+/// Outcome for the differences of items, and why it is undecided if there is no interval.
 fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> (GateOutcome, Option<String>) {
     let GateOptions { tolerance, minimum_effect, .. } = options;
     let (low, high) = match (interval, gains) {
@@ -313,7 +314,7 @@ fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> 
     (outcome, None)
 }
 
-/// So many items that an interval of the same spread ends before the nearest end of what is neither loss nor gain.
+/// Number of items at which an interval of the same spread excludes the nearest limit.
 fn items_to_decide(difference: f64, interval: Interval, items: usize, options: &GateOptions) -> Option<usize> {
     let GateOptions { tolerance, minimum_effect, .. } = options;
     let distance = (difference + tolerance).abs().min((difference - minimum_effect).abs());

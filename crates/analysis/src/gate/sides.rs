@@ -1,4 +1,4 @@
-//! What a run, or a candidate of one, has to be held against another: scores of texts by attribute and item.
+//! The scores of one side of a comparison, by attribute and item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::alike::manifest;
 use crate::error::AnalysisError;
 use crate::meta::{SCORES, file_of, unknown};
 
-/// Scores whose sum and number are known.
+/// Running mean of scores.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Mean {
     sum: f64,
@@ -27,13 +27,13 @@ impl Mean {
         self.count += 1;
     }
 
-    /// Absent where there is no score.
+    /// `None` without scores.
     fn value(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// What a judge says of a text, and the same in each way in which it was asked.
+/// Score of a text, overall and for each way in which the judge was queried.
 #[derive(Debug, Default, Clone)]
 pub(super) struct TextScores {
     score: Mean,
@@ -46,33 +46,32 @@ impl TextScores {
     }
 }
 
-/// An item's texts by candidate; those without a score too.
+/// Texts of an item by candidate, including those without a score.
 pub(super) type ItemTexts = BTreeMap<String, TextScores>;
 
-/// The scores of one side by attribute, then by item.
+/// Scores by attribute, then by item.
 pub(super) type Side = BTreeMap<String, (Direction, BTreeMap<String, ItemTexts>)>;
 
-/// Items with a score by any name.
+/// Number of items with a score for any attribute.
 pub(super) fn scored_items(side: &Side) -> usize {
     let is_scored = |texts: &ItemTexts| texts.values().any(TextScores::is_scored);
     let scored = side.values().flat_map(|(_, items)| items).filter(|(_, texts)| is_scored(texts));
     scored.map(|(item, _)| item).collect::<BTreeSet<_>>().len()
 }
 
-/// An item that both sides have.
+/// An item on both sides.
 #[derive(Debug, Default)]
 pub(super) struct PairedItem {
-    /// The means of the baseline and of the run; absent where either has no score to be held against the other's.
+    /// Means of the baseline and of the run; absent unless both have a score to compare.
     pub(super) means: Option<[f64; 2]>,
-    /// The same of each way in which both were asked.
+    /// The same means for each way in which both were queried.
     pub(super) by_way: BTreeMap<String, [f64; 2]>,
-    /// Texts of which the baseline has a score and the run has none.
+    /// Texts with a score in the baseline and none in the run.
     pub(super) missing: usize,
 }
 
 impl PairedItem {
-    /// Texts of one name are held against each other. Where the sides have no name in common, each has texts of its own
-    /// system, and their means are.
+    /// Pairs texts by name. If the sides share no name, the item means are compared.
     pub(super) fn of(now: &ItemTexts, before: &ItemTexts) -> Self {
         let scored = |texts: &ItemTexts| texts.values().filter(|text| text.is_scored()).count();
         let (here, there): (Vec<&TextScores>, Vec<&TextScores>);
@@ -97,7 +96,7 @@ fn mean(texts: &[&TextScores]) -> Option<f64> {
     all.value()
 }
 
-/// Absent where a text was not asked about so.
+/// `None` if a text was not queried in this way.
 fn way_mean(texts: &[&TextScores], way: &str) -> Option<f64> {
     let mut all = Mean::default();
     for text in texts.iter().filter(|text| text.is_scored()) {
@@ -106,8 +105,7 @@ fn way_mean(texts: &[&TextScores], way: &str) -> Option<f64> {
     all.value()
 }
 
-/// Whether scores are shares of something that the texts of an item divide among themselves: their mean is the same in
-/// every item, whatever the texts are.
+/// Whether the scores are shares of a constant total per item, so that their mean does not depend on the texts.
 pub(super) fn are_shares(items: &BTreeMap<String, ItemTexts>) -> bool {
     const ROUNDING: f64 = 1e-9;
     let scores = |texts: &ItemTexts| texts.values().filter_map(|text| text.score.value()).collect::<Vec<_>>();
@@ -119,7 +117,7 @@ pub(super) fn are_shares(items: &BTreeMap<String, ItemTexts>) -> bool {
         && several.iter().any(differ)
 }
 
-/// The fields of a row that tell in which way a judge was asked.
+/// Fields of a row that identify the template of each answer.
 #[derive(Deserialize)]
 struct AskedRow {
     item: String,
@@ -130,30 +128,30 @@ struct AskedRow {
     #[serde(default)]
     metric: Option<String>,
     #[serde(default)]
-    answers: Vec<AskedAnswer>,
+    answers: Vec<TemplateAnswer>,
 }
 
 #[derive(Deserialize)]
-struct AskedAnswer {
+struct TemplateAnswer {
     #[serde(default)]
     template: Option<String>,
     #[serde(default)]
     score: Option<f64>,
 }
 
-/// A table's scores; of one candidate alone where it is named.
+/// Scores of a table, or of one of its candidates.
 pub(super) fn side(folder: &Path, candidate: Option<&str>) -> Result<Side, AnalysisError> {
     let mut side = Side::new();
     let file = file_of(folder);
     if folder.is_dir() && !file.is_file() {
         return Err(AnalysisError::NoScores { path: folder.display().to_string(), name: SCORES });
     }
-    // A table of a finished run that was changed since gives figures of no run.
+    // A changed table of a finished run no longer belongs to the run.
     if let Some(run) = manifest(folder)? {
         run.check_files(folder)?;
     }
     let is_asked = |id: Option<&str>| candidate.is_none_or(|candidate| id == Some(candidate));
-    // Of two candidates each is the text of its side.
+    // If a candidate is selected, it is the only text of its side.
     let text = |id: Option<String>| id.filter(|_| candidate.is_none()).unwrap_or_default();
     let table = read_scores(&file).map_err(AnalysisError::Scores)?;
     for row in table.rows.into_iter().filter(|row| is_asked(row.candidate.as_deref())) {
@@ -166,13 +164,13 @@ pub(super) fn side(folder: &Path, candidate: Option<&str>) -> Result<Side, Analy
     if file.extension().is_none_or(|ending| ending != "jsonl") {
         return Ok(side);
     }
-    // Lines that say nothing of it are of tables that were made otherwise; what is wrong with them was told above.
+    // Other tables have no such fields; malformed lines are reported by `read_scores` above.
     for (_, row) in JsonLines::<AskedRow, _>::new(open_regular(&file).map_err(AnalysisError::Scores)?) {
         let Ok(AskedRow { item, candidate, attribute, metric, answers }) = row else { continue };
         let Some((_, items)) = side.get_mut(&name(attribute.as_deref(), metric.as_deref())) else { continue };
         let texts = items.get_mut(&item).filter(|_| is_asked(candidate.as_deref()));
         let Some(text) = texts.and_then(|texts| texts.get_mut(&text(candidate))) else { continue };
-        for AskedAnswer { template, score } in answers {
+        for TemplateAnswer { template, score } in answers {
             if let (Some(template), Some(score)) = (template, score) {
                 text.by_way.entry(template).or_default().add(score);
             }
@@ -181,12 +179,12 @@ pub(super) fn side(folder: &Path, candidate: Option<&str>) -> Result<Side, Analy
     Ok(side)
 }
 
-/// The file of a run of `compare`.
+/// Table of a `compare` run.
 pub(super) const COMPARISONS: &str = "comparisons.jsonl";
-/// The file of a run of `judge`, whose rows have the same fields where it showed two texts at once.
+/// Table of a `judge` run. Pairwise rows have the same fields.
 const VERDICTS: &str = "verdicts.jsonl";
 
-/// Two candidates shown one after the other.
+/// Two candidates in presentation order.
 #[derive(Deserialize)]
 struct ComparedRow {
     item: String,
@@ -196,10 +194,10 @@ struct ComparedRow {
     candidate_i: Option<String>,
     #[serde(default)]
     candidate_j: Option<String>,
-    /// How probable it is that the first is better.
+    /// Probability that the first is better.
     #[serde(default)]
     p: Option<f64>,
-    /// Which was called better, where there is no probability.
+    /// The verdict, if there is no probability.
     #[serde(default)]
     choice: Option<String>,
     #[serde(default)]
@@ -209,7 +207,7 @@ struct ComparedRow {
 }
 
 impl ComparedRow {
-    /// How much better the first is, from 0 to 1; absent where nothing was said.
+    /// Share of the first from 0 to 1; `None` without a verdict.
     fn share(&self, thresholds: &Thresholds) -> Option<f64> {
         self.p.map(|p| thresholds.apply(self, p)).or_else(|| match self.choice.as_deref()? {
             "first" => Some(1.0),
@@ -220,8 +218,7 @@ impl ComparedRow {
     }
 }
 
-/// The threshold τ by which a run debiased the comparisons of an attribute and a template. Empty where it debiased none,
-/// or has no summary.
+/// Debiasing threshold τ by attribute and template. Empty if the run has no summary or was not debiased.
 struct Thresholds(BTreeMap<(String, String), f64>);
 
 impl Thresholds {
@@ -242,19 +239,19 @@ impl Thresholds {
     }
 }
 
-/// How often each of two candidates is better than the other.
+/// Win shares of two candidates.
 pub(super) struct ComparedSides {
     pub(super) sides: [Side; 2],
-    /// Whether probabilities are debiased, as those behind the run's scores are.
+    /// Whether probabilities are debiased, like those used for the run's scores.
     pub(super) debiased: bool,
 }
 
-/// An error where the run has candidates and this is none of them.
+/// Returns an error if the run has candidates and none has this id.
 pub(super) fn check_candidate(run: &Path, id: &str) -> Result<(), AnalysisError> {
     let mut known: BTreeSet<String> = BTreeSet::new();
     if let Some(file) = comparisons_of(run) {
         for (_, row) in JsonLines::<ComparedRow, _>::new(open_regular(&file).map_err(AnalysisError::Scores)?) {
-            // What is wrong with a line is reported where its figures are read.
+            // Malformed lines are reported by `compared`.
             let Ok(ComparedRow { candidate_i, candidate_j, .. }) = row else { continue };
             known.extend([candidate_i, candidate_j].into_iter().flatten());
         }
@@ -274,8 +271,7 @@ fn comparisons_of(run: &Path) -> Option<PathBuf> {
     [COMPARISONS, VERDICTS].map(|name| run.join(name)).into_iter().find(|file| file.is_file())
 }
 
-/// Of a run that showed two candidates at once, how often one is better than the other, against the other way round;
-/// nothing where the run did not.
+/// Win shares of two candidates of a pairwise run; `None` for other runs.
 pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<ComparedSides>, AnalysisError> {
     let Some(file) = comparisons_of(run) else { return Ok(None) };
     let thresholds = Thresholds::of_run(run);
@@ -301,7 +297,7 @@ pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<Compar
             let (_, items) = side
                 .entry(name(row.attribute.as_deref(), None))
                 .or_insert((Direction::HigherIsBetter, BTreeMap::new()));
-            // Where nothing was said the item is there all the same, without a score.
+            // Without a verdict, the item counts as present without a score.
             let text = items.entry(row.item.clone()).or_default().entry(String::new()).or_default();
             let Some(share) = share.map(|share| if of_new { share } else { 1.0 - share }) else { continue };
             text.score.add(share);
@@ -311,7 +307,7 @@ pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<Compar
     Ok(has_pairs.then_some(ComparedSides { sides, debiased: !thresholds.0.is_empty() }))
 }
 
-/// What a judged attribute is called beside its metric.
+/// Display name of a metric and its attribute.
 fn name(attribute: Option<&str>, metric: Option<&str>) -> String {
     let both: Vec<&str> = [metric, attribute].into_iter().flatten().collect();
     if both.is_empty() { "score".to_owned() } else { both.join("/") }

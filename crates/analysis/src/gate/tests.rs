@@ -1,4 +1,4 @@
-//! Runs without a score, judges that are unreliable, and the ends of the scale.
+//! Missing scores, unreliable judges, and the ends of the scale.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn write(folder: &Path, name: &str, rows: &[Value]) -> PathBuf {
     path
 }
 
-/// A table with a score of each of eight items, by these metrics.
+/// A table with one score for each of eight items, for each of these metrics.
 fn table(folder: &Path, name: &str, metrics: &[&str], score: Option<f64>) -> PathBuf {
     let row = |item: usize, metric: &str| {
         let score = score.map(|score| score + (item % 3) as f64);
@@ -56,7 +56,7 @@ fn a_metric_that_is_gone_is_missing_and_no_number_of_items_decides_it() {
     assert_eq!(allowed.why.as_deref(), Some("no item has a score on both sides"));
 }
 
-/// A folder of comparisons in which `new` wins over `old` where this says so.
+/// A folder of comparisons in which `new` beats `old` if `wins` is true for the item.
 fn compared(folder: &Path, items: usize, wins: impl Fn(usize) -> bool) {
     let row = |item: usize| {
         let p = if wins(item) { 1.0 } else { 0.0 };

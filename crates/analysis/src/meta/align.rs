@@ -1,4 +1,4 @@
-//! A metric's scores at the places of gold's items and candidates.
+//! Aligns a metric's scores with the items and candidates of gold.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
 use super::people::{GoldCandidate, GoldScores};
-use super::scores::{EvaluatedScores, ScoreLine, row_text};
+use super::scores::{EvaluatedScores, MetaScoreLine, row_text};
 use crate::error::{AnalysisError, NoOverlap};
 use probity_lm::text::{counted, visible_line};
 
-/// A metric's scores by gold's items and candidates.
+/// Scores of a metric, indexed like the items and candidates of gold.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AlignedScores<'a> {
     pub(crate) metric: &'a EvaluatedScores,
     scores: Vec<Vec<PlaceScore>>,
-    /// Rows of items or candidates that gold does not know, and where the first stands.
+    /// Number of rows whose item or candidate is not in gold, and the location of the first.
     pub(crate) unknown: usize,
     pub(crate) first_unknown: Option<String>,
 }
 
-/// What there is at a place.
+/// Score of a gold candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PlaceScore {
     /// No row.
@@ -31,21 +31,21 @@ enum PlaceScore {
     Score(f64),
 }
 
-/// How much of a metric could be compared with an attribute.
+/// Coverage of a metric and an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct AlignmentCounts {
     /// Scores with gold.
     pub(crate) compared: usize,
-    /// Rows without a score, though there is gold.
+    /// Rows with gold but without a score.
     pub(crate) undefined: usize,
     /// Gold scores without a row.
     pub(crate) without_score: usize,
-    /// Scores without gold: of unknown items and candidates, and of those that have no gold score.
+    /// Scores without gold: unknown items and candidates, and candidates without a gold score.
     pub(crate) without_gold: usize,
 }
 
 impl AlignmentCounts {
-    /// The share of the gold scores that met no score.
+    /// Share of the gold scores without a score.
     pub(crate) fn unscored(self) -> Option<f64> {
         let gold = self.compared + self.undefined + self.without_score;
         (gold > 0).then(|| (gold - self.compared) as f64 / gold as f64)
@@ -53,7 +53,7 @@ impl AlignmentCounts {
 }
 
 impl<'a> AlignedScores<'a> {
-    /// An error where nothing of the metric is known to gold.
+    /// Aligns the rows. Returns an error if none is in gold.
     pub(crate) fn new(metric: &'a EvaluatedScores, gold: &GoldScores) -> Result<Self, AnalysisError> {
         let scores = gold.items.iter().map(|item| vec![PlaceScore::Missing; item.candidates.len()]).collect();
         let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
@@ -64,7 +64,7 @@ impl<'a> AlignedScores<'a> {
                 aligned.first_unknown.get_or_insert_with(|| told(metric, row));
                 continue;
             };
-            // Candidates with and without a name, or several where gold names none.
+            // Happens with rows with and without a candidate name, or with several rows if gold has no names.
             if let Some(first) = lines.insert((item, candidate), row.line) {
                 return Err(AnalysisError::Twice {
                     option: "scores",
@@ -75,8 +75,8 @@ impl<'a> AlignedScores<'a> {
             }
             aligned.scores[item][candidate] = row.score.map_or(PlaceScore::Undefined, PlaceScore::Score);
         }
-        // Some rows without gold are told in a note. All of them are names that differ between the files: figures over
-        // nothing would hide that.
+        // Single rows without gold only get a note. If all rows lack gold, the names differ between the files, and
+        // empty figures would hide that.
         if aligned.unknown == metric.rows.len() {
             return Err(aligned.no_overlap(gold));
         }
@@ -107,8 +107,7 @@ impl<'a> AlignedScores<'a> {
         }))
     }
 
-    /// With the sign that makes a higher score the better one: what is held against people says more agreement by a
-    /// higher figure, whatever the metric.
+    /// The score with a sign such that higher is better, so that positive correlations mean agreement.
     pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
         let PlaceScore::Score(score) = self.scores[item][candidate] else { return None };
         Some(self.metric.direction.upwards(score))
@@ -144,7 +143,7 @@ impl<'a> AlignedScores<'a> {
         counts
     }
 
-    /// What is said of scores that gold does not know.
+    /// Note about scores that are not in gold.
     pub(crate) fn note(&self) -> Option<String> {
         let first = self.first_unknown.as_ref()?;
         let (name, count) = (&self.metric.name, counted(self.unknown, "score"));
@@ -152,7 +151,7 @@ impl<'a> AlignedScores<'a> {
     }
 }
 
-fn told(metric: &EvaluatedScores, row: &ScoreLine) -> String {
+fn told(metric: &EvaluatedScores, row: &MetaScoreLine) -> String {
     row_text(&metric.unit, row.line, &metric.file, &row.item, row.candidate.as_deref())
 }
 

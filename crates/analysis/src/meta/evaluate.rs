@@ -1,4 +1,4 @@
-//! Every metric against every attribute, averages, preferences and differences.
+//! Evaluates each metric with each attribute: agreement, averages, preferences and differences.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::error::AnalysisError;
 use crate::headline::Headline;
 use crate::trust::{Promise, ToLabel, Trusted};
 
-/// A metric against an attribute.
+/// Agreement of a metric with an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct EvaluatedMetric {
     pub(crate) metric: String,
@@ -25,12 +25,12 @@ pub(crate) struct EvaluatedMetric {
     pub(crate) counts: AlignmentCounts,
     #[serde(flatten)]
     pub(crate) figures: AgreementFigures,
-    /// What they say; nothing where no correlation is defined.
+    /// Conclusion; `None` if no correlation is defined.
     #[serde(skip)]
     pub(crate) agreement: Option<Conclusion>,
 }
 
-/// A metric's figures averaged over attributes; absent where one of them is.
+/// Figures of a metric averaged over attributes; a mean is absent if any value is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct AveragedFigures {
     pub(crate) metric: String,
@@ -42,7 +42,7 @@ pub(crate) struct AveragedFigures {
     pub(crate) pairwise_with_ties: Option<f64>,
 }
 
-/// One correlation at three levels.
+/// A correlation at three levels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct LevelFigures {
     pub(crate) per_context: Option<f64>,
@@ -50,7 +50,7 @@ pub(crate) struct LevelFigures {
     pub(crate) pooled: Option<f64>,
 }
 
-/// Two metrics against an attribute.
+/// Comparison of two metrics for an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ComparedMetrics {
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub(crate) struct ComparedMetrics {
     pub(crate) differences: Vec<MetricDifference>,
 }
 
-/// Everything that was found.
+/// All results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Evaluation {
     pub(crate) gold: String,
@@ -69,12 +69,12 @@ pub(crate) struct Evaluation {
     pub(crate) averages: Vec<AveragedFigures>,
     pub(crate) preferences: Vec<PreferenceFigures>,
     pub(crate) comparisons: Vec<ComparedMetrics>,
-    /// What the labels promise of each metric.
+    /// Guarantees from the labels for each metric.
     pub(crate) trust: Vec<Trusted>,
-    /// What the pairs that people have labelled say of the metrics of [`trust`](Self::trust).
+    /// Conclusions from labelled pairs, parallel to [`trust`](Self::trust).
     #[serde(skip)]
     pub(crate) labelled: Vec<Option<Conclusion>>,
-    /// Metrics of which lower scores are better: their scores are turned before they are held against gold.
+    /// Metrics with lower scores better, whose sign is flipped before the comparison with gold.
     pub(crate) lower_is_better: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
@@ -84,7 +84,8 @@ fn file_name(path: &str) -> String {
 }
 
 impl Evaluation {
-    /// Every metric against every attribute. `going_on` is asked between them: figures of many contexts take long.
+    /// Evaluates each metric with each attribute. `going_on` is called before each of them, since many contexts take
+    /// long.
     pub(crate) fn of<E>(
         aligned: &[AlignedScores<'_>],
         gold: &GoldScores,
@@ -93,7 +94,7 @@ impl Evaluation {
     ) -> Result<Self, E> {
         let lower = aligned.iter().filter(|one| one.metric.direction == Direction::LowerIsBetter);
         let mut evaluation = Self {
-            // Where it lay is in the manifest: the same gold in another folder is the same evaluation.
+            // The folder is in the manifest; it does not affect the evaluation.
             gold: file_name(&gold.file),
             metrics: Vec::new(),
             averages: Vec::new(),
@@ -120,7 +121,7 @@ impl Evaluation {
         Ok(evaluation)
     }
 
-    /// Averages each metric's figures over the attributes.
+    /// Averages the figures of each metric over the attributes.
     pub(crate) fn average(&mut self) {
         let mut names: Vec<&str> = Vec::new();
         for one in &self.metrics {
@@ -145,8 +146,7 @@ impl Evaluation {
         Ok(())
     }
 
-    /// How many scores there were with gold; besides these whatever no figure holds: scores that are undefined, gold
-    /// without a score, scores without gold, and preferences where a candidate has no score.
+    /// Numbers of compared, undefined, missing and unmatched scores, and of preferences with an unscored candidate.
     pub(crate) fn outcomes(&self) -> [(&'static str, usize); 5] {
         let sum = |of: fn(&AlignmentCounts) -> usize| self.metrics.iter().map(|one| of(&one.counts)).sum::<usize>();
         [
@@ -158,8 +158,8 @@ impl Evaluation {
         ]
     }
 
-    /// Which metrics agree with people, the best first: for each attribute, and for preferences. Parts of what a metric
-    /// tells stand back where the metric itself is there.
+    /// Best metrics for each attribute and for preferences. Secondary values of a metric are omitted if the metric
+    /// itself is evaluated.
     pub(crate) fn conclusions(&self) -> Vec<Conclusion> {
         let names: BTreeSet<&str> = self
             .metrics
@@ -191,7 +191,7 @@ impl Evaluation {
         let parts: Vec<_> = parts.filter_map(|one| Some((one.metric.clone(), one.accuracy?))).collect();
         conclusions.extend(best_agreement(None, found, &parts));
         if conclusions.is_empty() {
-            // Pairs alone have been labelled.
+            // There are only labelled pairs.
             let held = self.trust.iter().zip(&self.labelled);
             let found = held.filter_map(|(one, agreement)| Some(named(&one.about(), agreement.clone()?)));
             conclusions.extend(best_agreement(None, found.collect(), &[]));
@@ -202,7 +202,7 @@ impl Evaluation {
         conclusions
     }
 
-    /// Spearman of what metrics tell beside their own numbers.
+    /// Spearman of the secondary values of metrics.
     fn parts(&self, attribute: &str, names: &BTreeSet<&str>) -> Vec<(String, f64)> {
         let of_attribute = self.metrics.iter().filter(|one| one.attribute == attribute && is_part(&one.metric, names));
         let value = |one: &EvaluatedMetric| {
@@ -212,18 +212,18 @@ impl Evaluation {
         of_attribute.filter_map(|one| Some((one.metric.clone(), value(one)?))).collect()
     }
 
-    /// What preferences say together with pairs that were labelled since; nothing where none was.
+    /// Conclusion from preferences and later labelled pairs; `None` without such pairs.
     pub(crate) fn labelled_since(&self, one: &PreferenceFigures) -> Option<&Conclusion> {
         let more = |trusted: &Trusted| trusted.preferences_of(&one.metric).is_some_and(|n| n > one.preferred());
         let (_, agreement) = self.trust.iter().zip(&self.labelled).find(|(trusted, _)| more(trusted))?;
         agreement.as_ref()
     }
 
-    /// What the labels promise of each metric by each attribute, and by preferences; the pairs that people should see.
+    /// Computes the guarantees for each metric by attribute and preference. Returns what to label next.
     pub(crate) fn trust(&mut self, aligned: &[AlignedScores<'_>], gold: &GoldScores, promise: Promise) -> ToLabel {
         let mut back = ToLabel::default();
         let prefers = gold.items.iter().any(|item| item.preference.is_some());
-        // Attributes of which people have seen pairs alone.
+        // Attributes with labelled pairs.
         let of_pairs: BTreeSet<Option<&str>> = gold.labelled.iter().map(|pair| pair.attribute.as_deref()).collect();
         for one in aligned {
             let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
@@ -246,7 +246,7 @@ impl Evaluation {
         back
     }
 
-    /// Spearman per context; over all scores where no item has several candidates.
+    /// Mean Spearman over contexts; over all scores if no item has several candidates.
     pub(crate) fn headline(&self) -> Vec<Headline> {
         let of = |one: &EvaluatedMetric| {
             let spearman = &one.figures.spearman;
@@ -271,12 +271,12 @@ impl Evaluation {
     }
 }
 
-/// Whether a metric is a part of one that is there too.
+/// Whether a metric is a secondary value of another evaluated metric.
 pub(crate) fn is_part(name: &str, names: &BTreeSet<&str>) -> bool {
     whole(name).is_some_and(|whole| names.contains(whole))
 }
 
-/// Scores that say what they judge are held against gold of that name where there is any, others against all gold.
+/// Gold attributes to compare with: the one that the scores name, if gold has it, else all.
 fn attributes<'g>(aligned: &AlignedScores<'_>, gold: &'g GoldScores) -> Vec<&'g String> {
     let own = aligned.metric.attribute.as_ref().and_then(|own| gold.attributes.iter().find(|name| *name == own));
     own.map_or_else(|| gold.attributes.iter().collect(), |own| vec![own])
@@ -285,7 +285,7 @@ fn attributes<'g>(aligned: &AlignedScores<'_>, gold: &'g GoldScores) -> Vec<&'g 
 fn averaged(metric: &str, all: &[EvaluatedMetric]) -> Option<AveragedFigures> {
     let of_metric: Vec<&EvaluatedMetric> = all.iter().filter(|one| one.metric == metric).collect();
     let mean = |value: &dyn Fn(&AgreementFigures) -> Option<f64>| {
-        // All or none: a mean over fewer attributes would not compare with the other metrics'.
+        // All values or none: a mean over fewer attributes is not comparable between metrics.
         let values: Option<Vec<f64>> = of_metric.iter().map(|one| value(&one.figures)).collect();
         values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
     };
@@ -305,7 +305,7 @@ fn averaged(metric: &str, all: &[EvaluatedMetric]) -> Option<AveragedFigures> {
     })
 }
 
-/// A pair against each attribute that both are held against.
+/// Compares a pair of metrics on each attribute that both have.
 fn compared(
     pair: &MetricPair,
     aligned: &[AlignedScores<'_>],

@@ -1,12 +1,13 @@
-//! A metric's scores with gold beside them, as what labels promise is worked out from.
+//! A metric's scores joined with gold, as input for the guarantees.
 
 use probity_data::Preference;
 
 use super::align::AlignedScores;
-use super::people::{GoldScores, PairVerdict};
+use super::people::{GoldScores, HumanPair};
 use crate::trust::{JudgedItems, JudgedText};
 
-/// Of preferences people's score is 1 of what they preferred and 0 of the others, between which nothing is known.
+/// Joins scores with gold. For preferences, gold is 1 for the preferred candidate and 0 for the others, whose mutual
+/// order is unknown.
 pub(crate) fn judged_items<'a>(
     one: &AlignedScores<'a>,
     gold: &'a GoldScores,
@@ -34,9 +35,9 @@ pub(crate) fn judged_items<'a>(
     }
     for pair in gold.labelled.iter().filter(|pair| pair.attribute.as_deref() == attribute) {
         match pair.verdict {
-            PairVerdict::First => items.prefer(&pair.item, &pair.i, &pair.j),
-            PairVerdict::Second => items.prefer(&pair.item, &pair.j, &pair.i),
-            PairVerdict::Level => items.level(&pair.item, &pair.i, &pair.j),
+            HumanPair::First => items.prefer(&pair.item, &pair.i, &pair.j),
+            HumanPair::Second => items.prefer(&pair.item, &pair.j, &pair.i),
+            HumanPair::Level => items.level(&pair.item, &pair.i, &pair.j),
         }
     }
     items

@@ -1,4 +1,4 @@
-//! Any scores compared with what people said: the figures of `meta`.
+//! Compares scores with human judgements: the figures of `meta`.
 
 mod align;
 mod evaluate;
@@ -31,31 +31,31 @@ use tables::tables;
 pub use options::MetaParams;
 pub(crate) use scores::{SCORES, file_of, unknown};
 
-/// Scores, and the gold that they are compared with.
+/// Scores, and the gold to compare them with.
 pub struct MetaInputs {
     metrics: AllScores,
     gold: GoldScores,
     pairs: Vec<MetricPair>,
 }
 
-/// What the comparison of scores with gold found.
+/// Results of comparing scores with gold.
 pub struct MetaFindings {
     /// All figures.
     pub values: Value,
-    /// The same as tables.
+    /// All figures as tables.
     pub tables: Vec<Table>,
     /// A figure for each metric and attribute.
     pub headline: Vec<Headline>,
-    /// Which metrics agree best with people, and how far to trust that.
+    /// Which metrics agree best with people, and how far to trust it.
     pub verdict: Vec<Conclusion>,
-    /// How many scores ended how, by name.
+    /// Number of scores by outcome.
     pub outcomes: [(&'static str, usize); 5],
-    /// What people should look at.
+    /// What to label next.
     pub to_label: ToLabel,
 }
 
 impl MetaParams {
-    /// The files that are read, each with the option that names it.
+    /// Input files, each with its option.
     pub fn files(&self) -> Vec<(&'static str, PathBuf)> {
         let scores = self.scores.iter().map(|path| ("scores", file_of(path)));
         let labels = self.labels.iter().map(|path| ("labels", path.clone()));
@@ -70,10 +70,10 @@ impl MetaParams {
 }
 
 impl MetaInputs {
-    /// Reads all files and checks that each metric has a score of something in gold.
+    /// Reads all files and checks that each metric has a score with gold.
     ///
     /// # Errors
-    /// If a file cannot be read, an option names what is not there, or a metric has no score with gold.
+    /// If a file is unreadable, an option has an unknown name, or a metric has no score with gold.
     pub fn read(params: &MetaParams) -> Result<Self, AnalysisError> {
         let metrics = AllScores::read(&params.scores)?.chosen(&params.metric)?;
         let gold = match params.gold_path() {
@@ -92,16 +92,16 @@ impl MetaInputs {
         Ok(inputs)
     }
 
-    /// The names of the metrics, separated by commas.
+    /// The names of the metrics, comma-separated.
     pub fn metric_names(&self) -> String {
         self.metrics.names().join(",")
     }
 
-    /// All figures. `keeps_rows`: whether the rows of [`MetaFindings::to_label`] are written to files, which the tables
-    /// then name. `going_on` is called between figures, which can take long; its error ends the work.
+    /// Computes all figures. `keeps_rows`: whether the rows of [`MetaFindings::to_label`] are written to files that the
+    /// tables may name. `going_on` is called between figures, since these can take long; its error stops the work.
     ///
     /// # Errors
-    /// If a pair of metrics has no score in common, or by `going_on`.
+    /// If a pair of metrics has no score in common, or `going_on` fails.
     pub fn evaluate<E: From<AnalysisError>>(
         &self,
         params: &MetaParams,

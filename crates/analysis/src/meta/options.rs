@@ -81,21 +81,21 @@ pub struct MetaParams {
 }
 
 impl MetaParams {
-    /// How sure intervals are, and how tests draw.
+    /// Confidence level and random draws of tests.
     pub(crate) fn resampling(&self) -> Resampling {
         Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed }
     }
 }
 
 impl MetaParams {
-    /// What is to be promised of scores.
+    /// Parameters of the guarantees.
     pub(crate) fn promise(&self) -> Promise {
         let rule = SelectionRule::new(self.alpha, self.delta).expect("options are shares");
         Promise { rule, confidence: self.confidence, seed: self.seed }
     }
 }
 
-/// An interval that always holds what it is of says nothing, and neither does one that never does.
+/// Reads a share strictly between 0 and 1: an interval that always or never contains the truth is useless.
 fn share<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let share = f64::deserialize(deserializer)?;
     if share > 0.0 && share < 1.0 {

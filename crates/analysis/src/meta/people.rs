@@ -1,4 +1,4 @@
-//! What people said, by item and candidate.
+//! Gold and human labels by item and candidate.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -22,7 +22,7 @@ pub(crate) struct GoldItem {
 /// A candidate with its gold scores by attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GoldCandidate {
-    /// Absent in a table without that column.
+    /// Absent in a table without a column for it.
     pub(crate) id: Option<String>,
     pub(crate) scores: BTreeMap<String, f64>,
 }
@@ -33,34 +33,34 @@ pub(crate) struct GoldScores {
     pub(crate) file: String,
     pub(crate) items: Vec<GoldItem>,
     pub(crate) attributes: Vec<String>,
-    /// Pairs that people have seen.
+    /// Pairs with human labels.
     pub(crate) labelled: Vec<LabelledPair>,
-    /// What is said of labels that count for nothing.
+    /// Notes about labels that are not used.
     pub(crate) notes: Vec<String>,
     places: BTreeMap<String, usize>,
 }
 
-/// What people say of two candidates.
+/// Human label of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelledPair {
-    /// Absent where they were compared as a whole.
+    /// Absent if the texts were compared as a whole.
     pub(crate) attribute: Option<String>,
     pub(crate) item: String,
     pub(crate) i: String,
     pub(crate) j: String,
-    pub(crate) verdict: PairVerdict,
+    pub(crate) verdict: HumanPair,
 }
 
-/// Which of two is better.
+/// Verdict on a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PairVerdict {
+pub(crate) enum HumanPair {
     First,
     Second,
     Level,
 }
 
-impl PairVerdict {
-    /// What most people say; where as many say something else, they see no difference.
+impl HumanPair {
+    /// The most frequent verdict; a tie if several are.
     fn of_most(said: &BTreeMap<Self, usize>) -> Self {
         let most = said.values().copied().max().unwrap_or(0);
         let mut those = said.iter().filter(|(_, count)| **count == most);
@@ -72,7 +72,7 @@ impl PairVerdict {
 }
 
 impl GoldItem {
-    /// Whether gold says which of two of its candidates is better, or that neither is.
+    /// Whether gold compares two of its candidates.
     fn says(&self, places: [usize; 2], attribute: Option<&str>) -> bool {
         let candidates = places.map(|place| &self.candidates[place]);
         match (attribute, &self.preference) {
@@ -103,7 +103,7 @@ impl GoldScores {
         Self::new(path.display().to_string(), samples.into_iter().map(item).collect())
     }
 
-    /// Of a table of scores: its attributes are the rows' attributes or metrics, or its columns.
+    /// Reads gold from a table of scores. Attributes are the rows' attributes or metrics, or the columns.
     pub(crate) fn of_table(path: &Path) -> Result<Self, AnalysisError> {
         let table = read_scores(path).map_err(AnalysisError::Gold)?;
         let mut items: Vec<GoldItem> = Vec::new();
@@ -125,7 +125,7 @@ impl GoldScores {
             });
             if let Some(score) = row.score {
                 let attribute = row.attribute.or(row.metric).unwrap_or_else(|| "score".to_owned());
-                // By two metrics, of which gold does not know.
+                // Happens with several metrics, which gold does not distinguish.
                 if let Some(first) = lines.insert((place, known, attribute.clone()), row.line) {
                     let (unit, candidate) = (table.unit.to_string(), candidates[known].id.as_deref());
                     return Err(AnalysisError::Twice {
@@ -141,11 +141,10 @@ impl GoldScores {
         Ok(Self::new(table.file, items))
     }
 
-    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people, of
-    /// pairs what most of them say. Gold may be of a part of what was scored; labels may be of all of it.
+    /// Adds human labels where gold has no value: the mean score over annotators, and the majority verdict on a pair.
     ///
     /// # Errors
-    /// Where a label is of something that neither gold nor `scored` knows.
+    /// If a label's item or candidate is in neither gold nor `scored`.
     pub(crate) fn with_labels(
         mut self,
         labels: &[LabelFile],
@@ -164,10 +163,10 @@ impl GoldScores {
         if self.file.is_empty() {
             self.file = labels.iter().map(|labels| labels.file.as_str()).collect::<Vec<_>>().join(", ");
         }
-        // Labels of candidates and pairs of which gold says something.
+        // Labels of candidates and pairs that gold covers.
         let mut passed_over = 0;
         let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
-        let mut pairs: BTreeMap<LabelTask, BTreeMap<PairVerdict, usize>> = BTreeMap::new();
+        let mut pairs: BTreeMap<LabelTask, BTreeMap<HumanPair, usize>> = BTreeMap::new();
         for (file, line, row) in
             labels.iter().flat_map(|labels| labels.rows.iter().map(|(n, row)| (&labels.file, *n, row)))
         {
@@ -213,9 +212,9 @@ impl GoldScores {
                     }
                     let task = row.task.key();
                     let says = match preference {
-                        Preference::Tie => PairVerdict::Level,
-                        Preference::Candidate(id) if task.subject.is_first(id) => PairVerdict::First,
-                        Preference::Candidate(_) => PairVerdict::Second,
+                        Preference::Tie => HumanPair::Level,
+                        Preference::Candidate(id) if task.subject.is_first(id) => HumanPair::First,
+                        Preference::Candidate(_) => HumanPair::Second,
                     };
                     *pairs.entry(task).or_default().entry(says).or_default() += 1;
                 }
@@ -232,11 +231,11 @@ impl GoldScores {
         }));
         for (LabelTask { item, attribute, subject }, said) in pairs {
             if let LabelSubject::Pair { i, j } = subject {
-                self.labelled.push(LabelledPair { attribute, item, i, j, verdict: PairVerdict::of_most(&said) });
+                self.labelled.push(LabelledPair { attribute, item, i, j, verdict: HumanPair::of_most(&said) });
             }
         }
         for ((item, candidate, attribute), mut said) in scores {
-            // A mean of the same numbers, in whichever order the labels came.
+            // Sorted, so that the mean does not depend on the order of the labels.
             said.sort_by(f64::total_cmp);
             match self.items[item].candidates[candidate].scores.entry(attribute.clone()) {
                 Entry::Occupied(_) => passed_over += said.len(),
@@ -255,7 +254,7 @@ impl GoldScores {
         Ok(self)
     }
 
-    /// Items and candidates by their ids: sums, groups and draws then do not depend on the order of rows.
+    /// Sorts items and candidates by id, so that sums, groups and draws do not depend on the order of rows.
     fn by_ids(mut self) -> Self {
         self.items.sort_by(|a, b| a.id.cmp(&b.id));
         self.items.iter_mut().for_each(|item| item.candidates.sort_by(|a, b| a.id.cmp(&b.id)));
@@ -263,7 +262,7 @@ impl GoldScores {
         self
     }
 
-    /// Only the named attributes; all where none is named. Gold without scores may have preferences.
+    /// Selects the named attributes, or all if none is named. Gold without scores may have preferences.
     pub(crate) fn chosen(self, names: &[String]) -> Result<Self, AnalysisError> {
         let mut chosen = self.by_ids();
         let of_pairs = chosen.labelled.iter().filter_map(|pair| pair.attribute.clone());
@@ -282,7 +281,7 @@ impl GoldScores {
         Ok(chosen)
     }
 
-    /// Adds a candidate of which gold says nothing, and gives its places.
+    /// Adds a candidate that is not in gold, and returns its position.
     fn admit(&mut self, item: &str, candidate: &str) -> (usize, usize) {
         let place = *self.places.entry(item.to_owned()).or_insert(self.items.len());
         if place == self.items.len() {
@@ -293,7 +292,7 @@ impl GoldScores {
         (place, candidates.len() - 1)
     }
 
-    /// Between which values scores lie, by attribute, where they differ.
+    /// Range of the scores of each attribute, if they differ.
     fn ranges(&self) -> BTreeMap<String, (f64, f64)> {
         let mut ranges: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for (attribute, score) in self.items.iter().flat_map(|item| &item.candidates).flat_map(|one| &one.scores) {
@@ -304,17 +303,17 @@ impl GoldScores {
         ranges
     }
 
-    /// The item of that id.
+    /// The item with this id.
     pub(crate) fn item(&self, id: &str) -> Option<&GoldItem> {
         self.places.get(id).map(|place| &self.items[*place])
     }
 
-    /// The item and the candidate of that name; a nameless one only where the item has no other.
+    /// Position of the candidate with this name. A missing name matches only a single candidate.
     pub(crate) fn find(&self, item: &str, candidate: Option<&str>) -> Option<(usize, usize)> {
         let place = *self.places.get(item)?;
         let candidates = &self.items[place].candidates;
         let named = candidates.iter().position(|known| known.id.as_deref() == candidate);
-        // Where there are several, which of them a row without a name means would be a guess.
+        // With several candidates, a row without a name is ambiguous.
         let only = candidates.len() == 1 && (candidate.is_none() || candidates[0].id.is_none());
         named.or(only.then_some(0)).map(|candidate| (place, candidate))
     }

@@ -1,4 +1,4 @@
-//! A metric's choices against people's preferences.
+//! Agreement of a metric's choices with human preferences.
 
 use probity_data::Preference;
 use probity_stats::{
@@ -11,52 +11,52 @@ use super::align::AlignedScores;
 use super::people::{GoldItem, GoldScores};
 use crate::conclusion::{AgreementCase, Conclusion, agreement_with_preferences};
 
-/// How a metric's best candidates are those that people preferred.
+/// Agreement of a metric's best candidates with preferences.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PreferenceFigures {
     pub(crate) metric: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attribute: Option<String>,
-    /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score
-    /// that k candidates share counts 1/k.
+    /// Share of items, without ties of people, in which the preferred candidate has the best score. A best score shared
+    /// by k candidates counts 1/k.
     pub(crate) accuracy: Option<f64>,
-    /// What guessing has over the same items.
+    /// Accuracy of guessing on the same items.
     pub(crate) chance: Option<f64>,
-    /// Its interval over items; absent where there is none to score.
+    /// Interval over items; absent without items.
     pub(crate) interval: Option<Interval>,
-    /// Cohen's κ between choices, ties among them, by the candidates' places.
+    /// Cohen's κ between the choices by position, including ties.
     pub(crate) kappa: Option<f64>,
-    /// Cramér's V between the same.
+    /// Cramér's V between the choices.
     pub(crate) association: Option<Association>,
     /// Items with a preference and scores of all their candidates.
     pub(crate) items: usize,
-    /// Of these, items where people saw no difference; they have no part in the accuracy.
+    /// Items that people judged as ties; they are not part of the accuracy.
     pub(crate) gold_ties: usize,
-    /// Of these, items whose best score several candidates share.
+    /// Items whose best score several candidates share.
     pub(crate) score_ties: usize,
-    /// Items with a preference where a candidate has no score.
+    /// Items with a preference and an unscored candidate.
     pub(crate) without_scores: usize,
-    /// What the accuracy says; nothing where there is none.
+    /// Conclusion from the accuracy; `None` if undefined.
     #[serde(skip)]
     pub(crate) agreement: Option<Conclusion>,
 }
 
 impl PreferenceFigures {
-    /// Items where people preferred one.
+    /// Items with a preferred candidate.
     pub(crate) fn preferred(&self) -> usize {
         self.items - self.gold_ties
     }
 }
 
-/// A choice by the candidate's place; none for a tie.
+/// Position of the chosen candidate; `None` for a tie.
 type CandidateChoice = Option<usize>;
 
-/// What people and the metric choose of an item.
+/// Choices of people and metric for an item.
 #[derive(Debug, Clone, Copy)]
 struct ItemChoices {
     preferred: CandidateChoice,
     best: CandidateChoice,
-    /// How far the metric's choice is people's; absent where they preferred none.
+    /// Agreement of the two; absent if people saw a tie.
     choice: Option<ChoicePoint>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn preference(
 }
 
 impl ItemChoices {
-    /// Nothing where a candidate has no score.
+    /// `None` if a candidate has no score.
     fn of(aligned: &AlignedScores<'_>, place: usize, item: &GoldItem) -> Option<Self> {
         let given: Vec<Option<f64>> =
             (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
@@ -112,7 +112,7 @@ impl ItemChoices {
         };
         let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let at_best: Vec<usize> =
-            // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
+            // Values that differ by rounding alone are equal: 0.1 + 0.2 and 0.3 share a best score.
             (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
         let best = if let [only] = at_best[..] { Some(only) } else { None };
         let choice = preferred.and_then(|own| choice_point(&given, own));

@@ -1,4 +1,4 @@
-//! The scores that are evaluated, by metric.
+//! The evaluated scores by metric.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,30 +14,29 @@ use serde_json::Value;
 use crate::conclusion::{AnswerDoubts, Conclusion};
 use crate::error::AnalysisError;
 
-/// The table of scores in a run's folder.
+/// Table of scores in a run folder.
 pub(crate) const SCORES: &str = "scores.jsonl";
 
-/// One metric's scores.
+/// Scores of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EvaluatedScores {
-    /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have
-    /// one of that name.
+    /// Name: the rows' metric or column, or the run's method; with the file's name if several files have this name.
     pub(crate) name: String,
-    /// In which direction its scores get better.
+    /// Whether higher or lower scores are better.
     pub(crate) direction: Direction,
-    /// What the scores judge, where their rows say so.
+    /// Attribute, if the rows name one.
     pub(crate) attribute: Option<String>,
-    /// Where they come from, in messages: `line 3 of scores.jsonl` begins with the unit.
+    /// File of the scores, for messages.
     pub(crate) file: String,
     pub(crate) unit: String,
-    pub(crate) rows: Vec<ScoreLine>,
-    /// What the run that they lie in says against the answers that they were made from.
+    pub(crate) rows: Vec<MetaScoreLine>,
+    /// Doubts about the answers of the scores' run.
     pub(crate) answers: AnswerDoubts,
 }
 
-/// A score or that there is none.
+/// A row with or without a score.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ScoreLine {
+pub(crate) struct MetaScoreLine {
     pub(crate) line: usize,
     pub(crate) item: String,
     pub(crate) candidate: Option<String>,
@@ -58,19 +57,19 @@ pub(crate) struct MetricPair {
 }
 
 impl MetricPair {
-    /// Both names, for tables.
+    /// Both names.
     pub(crate) fn names(&self) -> [&str; 2] {
         [&self.first, &self.second]
     }
 }
 
-/// The file of scores that a path names: itself, or the one in a run's folder.
+/// The file of scores at a path, which may be a run folder.
 pub(crate) fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(SCORES) } else { path.to_owned() }
 }
 
 impl AllScores {
-    /// The metrics of all files.
+    /// Reads the metrics of all files.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self, AnalysisError> {
         let mut files = Vec::new();
         for path in paths {
@@ -84,7 +83,7 @@ impl AllScores {
             let (name, verdict) = own_run(&file)?.unwrap_or_else(|| ("score".to_owned(), Vec::new()));
             files.push(of_table(read_scores(&file).map_err(AnalysisError::Scores)?, &name, &verdict));
         }
-        // A name that several files have is told apart by the file.
+        // If several files have the same metric, the file's name is added.
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
         for metrics in &files {
             let names: BTreeSet<&String> = metrics.iter().map(|metric| &metric.name).collect();
@@ -103,10 +102,10 @@ impl AllScores {
         Ok(Self { list })
     }
 
-    /// Only those that are named; all where none is.
+    /// Selects the named metrics, or all if none is named.
     ///
-    /// What a metric counts, such as tokens beyond the model's context, says nothing of how good a text is: it is compared
-    /// with gold only where it is named.
+    /// Counts, such as the number of tokens beyond the model's context, do not measure quality. They are compared with
+    /// gold only if named.
     pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, AnalysisError> {
         let names = named(names, &self.names(), "metric", "metric")?;
         self.list
@@ -114,7 +113,7 @@ impl AllScores {
         Ok(self)
     }
 
-    /// Two metrics to be compared: `bleu,rouge-l`.
+    /// Parses two metrics to compare: `bleu,rouge-l`.
     pub(crate) fn pair(&self, text: &str) -> Result<MetricPair, AnalysisError> {
         let names = named(&[text.to_owned()], &self.names(), "metric", "compare")?;
         match &names[..] {
@@ -123,7 +122,7 @@ impl AllScores {
         }
     }
 
-    /// Each name once.
+    /// Names without duplicates.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for metric in self.list.iter().filter(|metric| !metric.name.is_empty()) {
@@ -135,14 +134,13 @@ impl AllScores {
     }
 }
 
-/// Where a score stands, with whose it is: its line, file, item and candidate.
+/// Location and subject of a score: line, file, item and candidate.
 pub(crate) fn row_text(unit: &str, line: usize, file: &str, item: &str, candidate: Option<&str>) -> String {
     let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
     format!("{unit} {line} of {file}: item `{}`{candidate}", visible_line(item))
 }
 
-/// How files are called: by their own name, a run's table by its folder's; by their paths where that tells nothing
-/// apart.
+/// Short names of files: the file stem, or the folder of a run's table; full paths if these are not distinct.
 fn labels(paths: &[PathBuf]) -> Vec<String> {
     let short = |path: &PathBuf| {
         let file = file_of(path);
@@ -156,8 +154,8 @@ fn labels(paths: &[PathBuf]) -> Vec<String> {
     if distinct.len() == labels.len() { labels } else { paths.iter().map(|path| path.display().to_string()).collect() }
 }
 
-/// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is
-/// known is meant.
+/// Parses comma-separated names. A name may contain commas (`bleu:tok=intl,smooth=floor`); the longest known name is
+/// used.
 pub(crate) fn named(
     texts: &[String],
     known: &[String],
@@ -179,7 +177,7 @@ pub(crate) fn named(
     Ok(names)
 }
 
-/// A name that is not among the known ones.
+/// The error for an unknown name.
 pub(crate) fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String]) -> AnalysisError {
     let near =
         nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
@@ -189,14 +187,13 @@ pub(crate) fn unknown(what: &'static str, name: &str, option: &'static str, know
     AnalysisError::Unknown { option, what, name, near, known }
 }
 
-/// The run that a table lies in: its method, by which scores without a metric's name are called, and what it concludes,
-/// where it has finished. A table of a run that was changed since gives figures of no run, and is refused; one by itself has
-/// nothing to be held against.
+/// Method and conclusions of the run that contains a table; `None` for a table outside a run. The method names scores
+/// without a metric. A table that was changed after the run is an error.
 fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, AnalysisError> {
     let Some(folder) = file.parent() else { return Ok(None) };
     let run = match Manifest::read(folder) {
         Ok(run) => run,
-        // Only a run has answers beside its tables: it has lost what says whether they are its own.
+        // Only runs have a database of answers, so this run has lost its manifest.
         Err(StoreError::NoRun { .. }) if !folder.join(ANSWERS).exists() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -209,7 +206,7 @@ fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, AnalysisErr
 }
 
 fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {
-    // A line of a table with a column for each metric has several scores.
+    // In a table with a column for each metric, a line has several scores.
     let has_columns = table.rows.windows(2).any(|rows| rows[0].line == rows[1].line);
     let mut metrics: Vec<EvaluatedScores> = Vec::new();
     let mut places: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
@@ -224,10 +221,10 @@ fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<Ev
             metrics.len() - 1
         });
         let (line, item, candidate, score) = (row.line, row.item, row.candidate, row.score);
-        metrics[place].rows.push(ScoreLine { line, item, candidate, score });
+        metrics[place].rows.push(MetaScoreLine { line, item, candidate, score });
     }
     if !has_columns {
-        // Columns have an order of their own; names in rows have none that a shuffle would keep.
+        // Columns keep their order; metrics named in rows are sorted, so that the order of rows does not matter.
         metrics.sort_by(|a, b| (&a.name, &a.attribute).cmp(&(&b.name, &b.attribute)));
     }
     metrics

@@ -1,4 +1,4 @@
-//! What was found, as tables for people.
+//! Tables of the evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::figures::{estimate, lower_is_better, number, p_value};
 use crate::table::{Cell, Table};
 use crate::trust::trust_tables;
 
-/// So many metrics of an attribute, the best, stand in the first table.
+/// Number of metrics per attribute in the first table.
 const SHOWN_METRICS: usize = 5;
 
-/// So many differences between metrics stand in their table without `--details`.
+/// Number of differences in their table without `--details`.
 const SHOWN_DIFFERENCES: usize = 10;
 
-/// All tables that have rows. `details`: whether differences between metrics are all in one table.
+/// All tables with rows. `details`: whether one table lists all differences between metrics.
 pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: bool, keeps_rows: bool) -> Vec<Table> {
     let mut tables = vec![
         best(evaluation),
@@ -49,19 +49,19 @@ pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: 
          pairs: across contexts.",
     );
     tables.retain(|table| !table.rows.is_empty());
-    // Before what was compared; of these one may have no more to say than why there is no promise.
+    // These tables come before the last one; one of them may only report why there is no guarantee.
     let last = tables.len().saturating_sub(1);
     for table in &mut tables {
         table.is_main = SHOWN.contains(&table.title.as_str());
     }
     tables.splice(last..last, trust_tables(&evaluation.trust, keeps_rows));
-    // Behind whatever stands first: where no sample has several candidates there is no table per context.
+    // The first table differs: without items with several candidates, there is no table per context.
     if let Some(first) = tables.first_mut()
         && !evaluation.lower_is_better.is_empty()
     {
         first.note(lower_is_better(&evaluation.lower_is_better));
     }
-    // What was left aside is no detail.
+    // Notes about omitted rows are shown with the first table.
     if let Some(first) = tables.first_mut() {
         first.notes.extend(evaluation.notes.iter().cloned());
     }
@@ -71,12 +71,12 @@ pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: 
     tables
 }
 
-/// What `--average` asks for.
+/// Title of the table for `--average`.
 const AVERAGES: &str = "Average over attributes";
-/// The first table, and those that an option asks for.
+/// Titles of the tables that are shown without `--details`.
 const SHOWN: [&str; 4] = ["Agreement with people", "Preferences", AVERAGES, "Differences between metrics"];
 
-/// Which metrics agree best with each attribute. Parts of metrics stand back behind these.
+/// The best metrics for each attribute, without secondary values of metrics.
 fn best(evaluation: &Evaluation) -> Table {
     let mut table =
         Table::new(SHOWN[0], ["attribute", "metric", "n", "Spearman", "p", "right on pairs", "between systems"]);
@@ -114,7 +114,7 @@ fn best(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// What stands in brackets, by the kinds of intervals that the tables have; nothing where they have none.
+/// Note that explains brackets, by the kinds of intervals in the tables; `None` without intervals.
 fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<String> {
     let correlations = || {
         let all = |one: &EvaluatedMetric| Correlation::ALL.map(|of| *one.figures.correlation(of));
@@ -145,10 +145,10 @@ fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<Str
     (!kinds.is_empty()).then(|| format!("In brackets: {share}% intervals over whole contexts, {}.", kinds.join("; ")))
 }
 
-/// A figure, its interval, its p.
+/// Value, interval and p.
 type ShownFigure = (Option<f64>, Option<Interval>, Option<f64>);
 
-/// What a level has of a correlation, and over how many; nothing where the level is not there.
+/// Figure of a correlation at a level and its n; `None` if the level is undefined.
 type AtLevel = fn(&EvaluatedMetric, Correlation) -> Option<(ShownFigure, usize)>;
 
 fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Table {
@@ -166,7 +166,7 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Table {
     table
 }
 
-/// Levels at which coefficients have no interval, with the reason; by metric only where it is not that of all.
+/// Notes on levels without intervals, with the reason. Metrics are named if the reason does not apply to all.
 fn without_interval(metrics: &[EvaluatedMetric]) -> Vec<String> {
     let mut found: BTreeMap<(usize, NoInterval), Vec<(Correlation, String)>> = BTreeMap::new();
     for one in metrics {
@@ -211,13 +211,13 @@ fn per_context(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, u
 
 fn system(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).system?;
-    // Between ranks of systems no interval is known to cover: their p is over systems.
+    // Rank correlations of systems have no valid interval; their p is over systems.
     Some(((found.figure.coefficient, found.interval, found.p.or(found.figure.p)), found.figure.systems))
 }
 
 fn pooled(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let CorrelationFigures { per_context, pooled: found, .. } = *one.figures.correlation(of);
-    // Scores of one context hang together; where each has a context of its own they are independent.
+    // Scores of one context are dependent; the pooled p is valid only if each score has its own context.
     let p = found.p.or(found.figure.p.filter(|_| per_context.figure.contexts == 0));
     (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, p), found.figure.n))
 }
@@ -292,7 +292,7 @@ fn preferences(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// The differences; without `details` the most telling of many, and all of them as a table for the summary.
+/// Table of differences. Without `details`, only the most significant ones; the full table is for the summary.
 fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Table> {
     let (mut all, p) = differences(evaluation, resampling);
     if details || all.rows.len() <= SHOWN_DIFFERENCES {
@@ -314,7 +314,7 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) 
     vec![shown, all]
 }
 
-/// All differences, and the p of each row: of the first test that it has, 1 without any.
+/// All differences, and the p of each row: of its first test, or 1 without a test.
 fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Table, Vec<f64>) {
     let mut by_row = Vec::new();
     let columns = [

@@ -1,4 +1,4 @@
-//! What `meta` finds, and what is wrong with its options.
+//! Results of `meta`, and errors of its options.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::{MetaFindings, MetaInputs, MetaParams};
 use crate::error::AnalysisError;
 use crate::table::Cell;
 
-/// The findings with these options besides the files.
+/// The findings with additional options.
 fn found(folder: &Path, more: &Value) -> Result<MetaFindings, AnalysisError> {
     let mut given = json!({"scores": [folder.join("scores.csv")], "gold": folder.join("gold.csv")});
     given.as_object_mut().expect("one").extend(more.as_object().cloned().unwrap_or_default());
@@ -18,8 +18,8 @@ fn found(folder: &Path, more: &Value) -> Result<MetaFindings, AnalysisError> {
     MetaInputs::read(&params)?.evaluate(&params, true, &mut || Ok(()))
 }
 
-/// The findings on scores `ter`, `rouge-1` and `rouge-1.recall`, all of which order `a` before `b` as people do, and
-/// `c` is in the first item alone.
+/// The findings for `ter`, `rouge-1` and `rouge-1.recall`, which all rank `a` before `b` as people do. `c` is only in
+/// the first item.
 fn judged(more: &Value) -> MetaFindings {
     let folder = tempfile::tempdir().expect("temporary folder");
     let rows: Vec<String> = (0..12).map(|k| format!("{k},a,10,0.9,0.9\n{k},b,60,0.{},0.1\n", k % 2 * 9)).collect();
@@ -49,7 +49,7 @@ fn the_verdict_names_what_agrees_best_and_lower_is_better_where_it_is() {
     assert_eq!(part.verdict[0].about.as_deref(), Some("human, rouge-1.recall"));
 }
 
-/// The findings on a table of scores against one of gold.
+/// The findings for a table of scores and one of gold.
 fn compared(scores: &str, gold: &str) -> MetaFindings {
     let folder = tempfile::tempdir().expect("temporary folder");
     fs::write(folder.path().join("scores.csv"), scores).expect("written");
@@ -106,7 +106,7 @@ fn what_is_wrong_names_its_option() {
     assert_eq!(option(&json!({"compare": ["m"]})), "compare");
     write("gold.csv", "item,candidate,human\n2,a,1\n");
     assert_eq!(option(&json!({})), "scores");
-    // Two scores of what gold takes for one candidate.
+    // Two scores of one candidate of gold.
     write("gold.csv", "item,human\n1,3\n");
     assert_eq!(option(&json!({})), "scores");
     write("gold.csv", "item,candidate,metric,attribute,score\n1,a,m,q,1\n1,a,n,q,2\n");

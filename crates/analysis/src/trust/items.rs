@@ -1,28 +1,27 @@
-//! Scores with what people said beside them, item by item.
+//! Scores joined with human judgements, by item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_stats::{CheckedVerdict, order};
 
-/// A candidate's score, with people's where they gave one.
+/// A candidate's score, and the human score if there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct JudgedText<'a> {
-    /// The candidate's id.
+    /// Candidate id.
     pub(crate) candidate: &'a str,
     /// Higher is better.
     pub(crate) score: f64,
-    /// People's; absent where they have given none.
+    /// Human score; absent if there is none.
     pub(crate) people: Option<f64>,
 }
 
-/// Candidates with a score, by the ids of their items, and which of two people like better where they have said so of the
-/// pair.
+/// Scored candidates by item id, and the pairs that people compared.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JudgedItems<'a> {
     items: BTreeMap<&'a str, Vec<JudgedText<'a>>>,
-    /// By item, the one preferred and the other.
+    /// Item, preferred candidate and other candidate.
     preferred: BTreeSet<(&'a str, &'a str, &'a str)>,
-    /// By item, two between which people saw no difference.
+    /// Item and two candidates that people judged as a tie.
     level: BTreeSet<(&'a str, &'a str, &'a str)>,
 }
 
@@ -33,9 +32,9 @@ pub(super) fn pairs<'a, 'i>(
     item.iter().enumerate().flat_map(|(place, first)| item[place + 1..].iter().map(move |second| (first, second)))
 }
 
-/// How far the scores of two are apart.
+/// Absolute difference of two scores.
 pub(super) fn apart(first: &JudgedText<'_>, second: &JudgedText<'_>) -> f64 {
-    // What rounding alone parts is level, however the scores were summed.
+    // Scores that differ by rounding alone are equal, in whatever order they were summed.
     if order(first.score, second.score).is_eq() { 0.0 } else { (first.score - second.score).abs() }
 }
 
@@ -43,29 +42,29 @@ impl<'a> JudgedItems<'a> {
     /// Adds a candidate of an item.
     pub(crate) fn add(&mut self, item: &'a str, text: JudgedText<'a>) {
         let texts = self.items.entry(item).or_default();
-        // By id, so that what is drawn of them does not depend on the order of rows.
+        // Sorted by id, so that draws do not depend on the order of rows.
         texts.insert(texts.partition_point(|before| before.candidate <= text.candidate), text);
     }
 
-    /// Adds that people like one of a pair better.
+    /// Records that people prefer one of a pair.
     pub(crate) fn prefer(&mut self, item: &'a str, preferred: &'a str, other: &'a str) {
         self.preferred.insert((item, preferred, other));
     }
 
-    /// Adds that people see no difference between two.
+    /// Records that people see a tie.
     pub(crate) fn level(&mut self, item: &'a str, one: &'a str, other: &'a str) {
         self.level.insert((item, one, other));
     }
 
-    /// Adds that people see no difference between any two of the items that were added so far and are chosen.
+    /// Records a tie for all pairs of the selected items added so far.
     pub(crate) fn level_where(&mut self, is_level: impl Fn(&str) -> bool) {
         for (id, item) in self.items.iter().filter(|(id, _)| is_level(id)) {
             self.level.extend(pairs(item).map(|(first, second)| (*id, first.candidate, second.candidate)));
         }
     }
 
-    /// Whether people have seen a pair, even if they saw no difference. That two have people's score says so too, unless
-    /// it is only that something else was preferred.
+    /// Whether people judged a pair, including ties. Two human scores also count, unless they only encode that another
+    /// candidate is preferred.
     pub(super) fn is_seen(
         &self,
         item: &str,
@@ -83,7 +82,7 @@ impl<'a> JudgedItems<'a> {
         both || self.disagrees(item, first, second).is_some() || is_level()
     }
 
-    /// The items.
+    /// All items.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&'a str, &[JudgedText<'a>])> {
         self.items.iter().map(|(id, item)| (*id, item.as_slice()))
     }
@@ -93,7 +92,7 @@ impl<'a> JudgedItems<'a> {
         self.texts().flat_map(|(id, item)| pairs(item).map(move |(first, second)| (id, first, second)))
     }
 
-    /// Whether people see a pair otherwise; absent where they have not seen it, or see no difference.
+    /// Whether people disagree with the scores on a pair; `None` if they did not judge it or saw a tie.
     pub(super) fn disagrees(&self, item: &str, first: &JudgedText<'_>, second: &JudgedText<'_>) -> Option<bool> {
         let said = |a: &str, b: &str| self.preferred.contains(&(item, a, b));
         let people = match (said(first.candidate, second.candidate), said(second.candidate, first.candidate)) {
@@ -105,7 +104,7 @@ impl<'a> JudgedItems<'a> {
         (people != 0.0).then_some(f64::from(scores) * people <= 0.0)
     }
 
-    /// How many items have a pair that nobody has seen, and none of which people have said that one is better.
+    /// Number of items without a decided pair that have a pair to judge.
     pub(super) fn unlabelled(&self, are_scores: bool) -> usize {
         let labelled = self.labelled();
         let unseen = |(id, item): &(&'a str, &[JudgedText<'a>])| {
@@ -114,13 +113,13 @@ impl<'a> JudgedItems<'a> {
         self.texts().filter(unseen).count()
     }
 
-    /// The items of which people have said that one of a pair is better.
+    /// Items with a pair that people decided.
     pub(super) fn labelled(&self) -> BTreeSet<&'a str> {
         let seen = self.pairs().filter(|(id, first, second)| self.disagrees(id, first, second).is_some());
         seen.map(|(id, ..)| id).collect()
     }
 
-    /// By item, the pairs that people have seen.
+    /// Judged pairs by item.
     pub(super) fn checked(&self) -> Vec<Vec<CheckedVerdict>> {
         let of_item = |(id, item): (&str, &[JudgedText<'_>])| {
             let checked = |(first, second): (&JudgedText<'_>, &JudgedText<'_>)| {
@@ -132,14 +131,14 @@ impl<'a> JudgedItems<'a> {
         self.texts().map(of_item).collect()
     }
 
-    /// How far the scores of the middle pair are apart; absent without pairs.
+    /// Median difference of the scores of a pair; `None` without pairs.
     pub(super) fn middle(&self) -> Option<f64> {
         let mut all: Vec<f64> = self.pairs().map(|(_, first, second)| apart(first, second)).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
     }
 
-    /// Whether people were asked about pairs, and more often about surer ones.
+    /// Whether people judged pairs, and more often those with a large difference.
     pub(super) fn is_dense_above(&self, middle: f64) -> bool {
         if self.preferred.is_empty() {
             return false;
@@ -151,7 +150,7 @@ impl<'a> JudgedItems<'a> {
             half.1 += 1;
         }
         let [below, above] = seen.map(|(seen, all)| seen as f64 / all.max(1) as f64);
-        // Chance alone makes them differ by as much as that.
+        // Smaller differences may be chance.
         below < 0.8 * above
     }
 }

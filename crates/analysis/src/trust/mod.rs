@@ -1,5 +1,5 @@
-//! What the labels that there are promise of a metric's scores: which pairs can be left to it, how far people's scores
-//! lie from its own, and what it adds to the means of systems.
+//! Guarantees that labels give for a metric's scores: which pairs to leave to the metric, how far human scores are from
+//! its own, and what it adds to the means of systems.
 
 mod items;
 mod promises;
@@ -20,47 +20,47 @@ pub(crate) use items::{JudgedItems, JudgedText};
 pub use promises::{Promises, has_gold};
 pub(crate) use tables::trust_tables;
 
-/// Pairs that are handed back at most: more than anybody looks at.
+/// Maximum number of pairs or candidates to label: more than can be reviewed.
 const MOST_HANDED_BACK: usize = 10_000;
 
-/// Thresholds that are tried.
+/// Number of thresholds to test.
 const THRESHOLDS: usize = 50;
 
-/// What is promised, and how sure that is.
+/// Parameters of the guarantees.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promise {
-    /// Of pairs.
+    /// Rule for pairs.
     pub(crate) rule: SelectionRule,
-    /// Of intervals.
+    /// Confidence level of intervals.
     pub(crate) confidence: f64,
-    /// What is drawn: a pair of each item, and the halves of the labels.
+    /// Seed for the pair of each item and the split of the labels.
     pub(crate) seed: u64,
 }
 
-/// How far a metric can be trusted with an attribute.
+/// Guarantees for a metric and an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trusted {
     pub(crate) metric: String,
-    /// Absent of preferences.
+    /// Absent for preferences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attribute: Option<String>,
     pub(crate) pairs: TrustedPairs,
-    /// Absent of preferences, which say nothing of a text by itself.
+    /// Absent for preferences, which do not score single texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scores: Option<Promised<ConformalScores, NoConformal>>,
-    /// Means of candidates with one id over all items, where some have no label.
+    /// Means of systems over all items, if some have no label.
     pub(crate) systems: Vec<SystemMean>,
-    /// The same of the difference between the first two by that mean.
+    /// The difference between the two best systems.
     pub(crate) lead: Option<SystemMean>,
 }
 
-/// A promise, or why there is none.
+/// A guarantee, or why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Promised<T, E> {
-    /// What is promised.
+    /// The guarantee.
     Kept(T),
-    /// Why nothing is.
+    /// Why there is none.
     Broken(E),
 }
 
@@ -70,53 +70,53 @@ impl<T, E> From<Result<T, E>> for Promised<T, E> {
     }
 }
 
-/// Pairs of candidates of one item, by how far their scores are apart.
+/// Pairs of candidates of one item, by the difference of their scores.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TrustedPairs {
     pub(crate) selection: Promised<Selection, NoSelection>,
-    /// Pairs of all items, with labels or without, and those among them that are trusted.
+    /// Number of pairs, labelled or not, and how many are left to the metric.
     pub(crate) pairs: usize,
     pub(crate) kept: usize,
-    /// Items with labels of which a pair was drawn, and how often people say otherwise in these.
+    /// Number of labelled items, one pair drawn from each, and of disagreements among these pairs.
     pub(crate) labelled: usize,
     pub(crate) disagreements: usize,
-    /// Of these, pairs whose scores are equal: no verdict, which a promise counts as the other one.
+    /// Pairs with equal scores: no verdict, counted as a disagreement.
     pub(crate) level: usize,
-    /// Pairs that nobody has seen and that are not left to the metric.
+    /// Unlabelled pairs that are not left to the metric.
     pub(crate) handed_back: usize,
-    /// Items of which no pair has a label and one could get it.
+    /// Items without a labelled pair that have a pair to label.
     pub(crate) unlabelled: usize,
-    /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
+    /// Additional labels of similar quality needed for a guarantee; absent if there is one or none is possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_still_needed: Option<usize>,
-    /// The fewest labels more that could do, if they are of the surest pairs and all agree; absent where something is
-    /// promised.
+    /// Minimum number of additional labels, if all are on the most certain pairs and agree; absent if there is a
+    /// guarantee.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_needed_at_least: Option<usize>,
 }
 
-/// The mean of a system's scores by people, with the metric's help.
+/// Mean human score of a system, estimated with the metric's help.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct SystemMean {
     pub(crate) system: String,
     #[serde(flatten)]
     pub(crate) mean: PredictionPowered,
-    /// Of a lead that its interval leaves open: how many labels would tell it from 0, were it as large as it seems; absent
-    /// where that is more than there are items.
+    /// For a lead whose interval contains 0: labels needed to exclude 0 if the estimate is right; absent if there are
+    /// too few items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_to_tell: Option<usize>,
 }
 
-/// What people should look at, that first of which most is learnt.
+/// What to label next, most informative first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToLabel {
     /// Pairs that are not left to the metric.
     pub(crate) pairs: Vec<HandedBack>,
-    /// Candidates whose labels narrow the intervals of systems' means.
+    /// Candidates whose labels narrow the intervals of system means.
     pub(crate) scores: Vec<OpenScore>,
 }
 
-/// A candidate that has no label.
+/// An unlabelled candidate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct OpenScore {
     pub(crate) item: String,
@@ -125,7 +125,7 @@ pub(crate) struct OpenScore {
     pub(crate) candidate: String,
 }
 
-/// Two candidates of an item that are handed back.
+/// A pair to label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct HandedBack {
     pub(crate) item: String,
@@ -134,25 +134,25 @@ pub(crate) struct HandedBack {
     pub(crate) attribute: Option<String>,
     pub(crate) candidate_i: String,
     pub(crate) candidate_j: String,
-    /// How far their scores are apart.
+    /// Difference of the scores.
     pub(crate) difference: f64,
 }
 
 impl Trusted {
-    /// What it is of: the metric, and the attribute where there is one.
+    /// Metric, and attribute if there is one.
     pub(crate) fn about(&self) -> String {
         self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))
     }
 
-    /// How many items' pairs people have judged, where it is of that metric's preferences.
+    /// Number of items with judged pairs, if these are preferences for that metric.
     pub(crate) fn preferences_of(&self, metric: &str) -> Option<usize> {
         (self.metric == metric && self.attribute.is_none()).then_some(self.pairs.labelled)
     }
 
-    /// What the pairs that people have seen say of the metric, one of each item; absent without any.
+    /// Conclusion about the metric from the judged pairs, one per item; `None` without any.
     pub(crate) fn agreement(&self, case: AgreementCase) -> Option<Conclusion> {
         let TrustedPairs { labelled, disagreements, level, .. } = self.pairs;
-        // Equal scores leave a pair to chance, here as in samples with preferences.
+        // A pair with equal scores counts half, as in samples with preferences.
         let point = |place| match place {
             place if place < level => 0.5,
             place if place < disagreements => 0.0,
@@ -163,7 +163,7 @@ impl Trusted {
         agreement_with_preferences(&choices, case)
     }
 
-    /// Of a metric and an attribute, with what people should look at.
+    /// Computes the guarantees and what to label next.
     pub(crate) fn of(
         metric: &str,
         attribute: Option<&str>,
@@ -184,9 +184,11 @@ impl Trusted {
     }
 }
 
-/// The pairs that nobody has seen and that are not left to the metric. Any label of a pair that is surer than most helps
-/// to tell what can be left, and which one it is must not follow how sure it is within these: so they come first, drawn;
-/// then the others. Of an item one label counts: the first pairs of items without any stand before all others.
+/// Unlabelled pairs that are not left to the metric, in the order to label them.
+///
+/// Labels of pairs more certain than the median help to set the threshold, provided they are a random sample of these.
+/// They come first in random order, then the others. Only one label per item counts, so one pair of each unlabelled
+/// item precedes all others.
 fn handed_back(
     (metric, attribute): (&str, Option<&str>),
     items: &JudgedItems<'_>,
@@ -216,7 +218,7 @@ fn handed_back(
     first_of_items.into_iter().chain(more).take(MOST_HANDED_BACK).map(back).collect()
 }
 
-/// Into an order that the seed draws.
+/// Shuffles with the seed.
 fn shuffle<T>(seed: u64, list: &mut [T]) {
     let lengths: Vec<usize> = (1..=list.len()).rev().collect();
     for (place, step) in drawn(seed, &lengths).into_iter().enumerate() {
@@ -224,21 +226,21 @@ fn shuffle<T>(seed: u64, list: &mut [T]) {
     }
 }
 
-/// Which pairs can be left to the metric, and from which distance of scores on.
+/// Pairs that can be left to the metric, and the minimum difference of their scores.
 fn of_pairs(
     items: &JudgedItems<'_>,
     are_scores: bool,
     middle: Option<f64>,
     promise: Promise,
 ) -> (TrustedPairs, Option<f64>) {
-    // Pairs of one item hang together: one of each is drawn, so that labels are independent of one another.
+    // Pairs of one item are dependent, so one is drawn from each.
     let seen: Vec<Vec<CheckedVerdict>> = items.checked().into_iter().filter(|seen| !seen.is_empty()).collect();
     let places = drawn(promise.seed, &seen.iter().map(Vec::len).collect::<Vec<_>>());
     let verdicts: Vec<CheckedVerdict> = seen.iter().zip(places).map(|(seen, place)| seen[place]).collect();
     let all: Vec<f64> = items.pairs().map(|(_, first, second)| apart(first, second)).collect();
     let mut tried = thresholds(&all, THRESHOLDS);
     if let Some(middle) = middle.filter(|middle| items.is_dense_above(*middle)) {
-        // Labels lie closer among the surer pairs: of all together they would say too much good.
+        // Labels are denser among certain pairs, so all of them together would be too optimistic.
         tried.retain(|threshold| *threshold >= middle);
     }
     let selection = promise.rule.select(&verdicts, &tried);
@@ -259,11 +261,11 @@ fn of_pairs(
     (trusted, threshold)
 }
 
-/// Of the items with labels one in so many is what a line is fitted on, and so many items at least.
+/// The line is fitted on one of this many labelled items, and on this many at least.
 const FITTED: usize = 5;
 
-/// How far people's scores lie from the metric's: a line needs few labels, and the more items its reach is measured on, the
-/// less it must allow for one that lies anywhere.
+/// Distance of human scores from the metric's. The line needs few labels; the more items remain to calibrate the
+/// distance, the tighter it is.
 fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, NoConformal> {
     let mut labelled: Vec<Vec<(f64, f64)>> = items
         .texts()
@@ -279,14 +281,14 @@ fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, N
     ConformalScores::fit(&fitted.concat(), measured, promise.confidence)
 }
 
-/// Scores with people's beside them, and those without.
+/// Scores with human scores, and scores without.
 #[derive(Debug, Default)]
-struct Halves {
+struct SplitItems {
     labelled: Vec<(f64, f64)>,
     unlabelled: Vec<f64>,
 }
 
-impl Halves {
+impl SplitItems {
     fn add(&mut self, score: f64, people: Option<f64>) {
         match people {
             Some(people) => self.labelled.push((score, people)),
@@ -294,7 +296,7 @@ impl Halves {
         }
     }
 
-    /// Absent where there are too few of either.
+    /// `None` if there are too few of either.
     fn mean(&self, system: &str, confidence: f64) -> Option<SystemMean> {
         let found = prediction_powered(&self.labelled, &self.unlabelled, confidence).ok();
         found.filter(|mean| mean.unlabelled > 1).map(|mean| SystemMean {
@@ -305,9 +307,9 @@ impl Halves {
     }
 }
 
-/// Means of systems that have labels and scores without one, and of the lead of the first over the second.
+/// Means of systems with both labelled and unlabelled scores, and the difference between the two best.
 fn means(items: &JudgedItems<'_>, confidence: f64) -> (Vec<SystemMean>, Option<SystemMean>) {
-    let mut systems: BTreeMap<&str, Halves> = BTreeMap::new();
+    let mut systems: BTreeMap<&str, SplitItems> = BTreeMap::new();
     for one in items.texts().flat_map(|(_, item)| item) {
         systems.entry(one.candidate).or_default().add(one.score, one.people);
     }
@@ -321,32 +323,32 @@ fn means(items: &JudgedItems<'_>, confidence: f64) -> (Vec<SystemMean>, Option<S
     (means, lead)
 }
 
-/// What of a system has no label.
+/// Unlabelled candidates of a system.
 struct SystemQueue<'i> {
     system: &'i str,
-    /// Of a label beside its score: so much over their number is their part of the mean's.
+    /// Variance per label; divided by the number of labels, it is their contribution to the variance of the mean.
     variance: f64,
     labels: usize,
     open: Vec<&'i str>,
 }
 
 impl SystemQueue<'_> {
-    /// By how much one label more makes the variance of the mean smaller.
+    /// Reduction of the variance of the mean by one more label.
     fn narrowed(&self) -> f64 {
         self.variance / (self.labels * (self.labels + 1)).max(1) as f64
     }
 }
 
-/// The candidates without a label. Next is always the system whose interval one label narrows most, and of its candidates
-/// one that is drawn, since labels speak for all of a system's candidates only if they were not chosen by what they say.
+/// Unlabelled candidates in the order to label them. Next is the system whose interval narrows most with one label. Its
+/// candidates are drawn at random, so that the labels represent all of them.
 fn open_scores<'i>(metric: &str, attribute: &str, items: &'i JudgedItems<'i>, promise: Promise) -> Vec<OpenScore> {
-    let mut systems: BTreeMap<&str, (Halves, Vec<&str>)> = BTreeMap::new();
+    let mut systems: BTreeMap<&str, (SplitItems, Vec<&str>)> = BTreeMap::new();
     for (id, one) in items.texts().flat_map(|(id, item)| item.iter().map(move |one| (id, one))) {
         let (halves, open) = systems.entry(one.candidate).or_default();
         halves.add(one.score, one.people);
         open.extend(one.people.is_none().then_some(id));
     }
-    let queue = |(system, (halves, mut open)): (&'i str, (Halves, Vec<&'i str>))| {
+    let queue = |(system, (halves, mut open)): (&'i str, (SplitItems, Vec<&'i str>))| {
         let variance = halves.mean(system, promise.confidence).map_or(f64::INFINITY, |one| one.mean.label_variance);
         shuffle(promise.seed, &mut open);
         SystemQueue { system, variance, labels: halves.labelled.len(), open }
@@ -364,9 +366,9 @@ fn open_scores<'i>(metric: &str, attribute: &str, items: &'i JudgedItems<'i>, pr
     found
 }
 
-/// The difference between two systems, item by item.
+/// Difference between two systems over their common items.
 fn lead(items: &JudgedItems<'_>, first: &str, second: &str, confidence: f64) -> Option<SystemMean> {
-    let mut halves = Halves::default();
+    let mut halves = SplitItems::default();
     for (_, item) in items.texts() {
         let of = |system: &str| item.iter().find(|one| one.candidate == system);
         if let Some((a, b)) = Option::zip(of(first), of(second)) {
@@ -378,7 +380,7 @@ fn lead(items: &JudgedItems<'_>, first: &str, second: &str, confidence: f64) -> 
     if interval.low <= 0.0 && 0.0 <= interval.high && value != 0.0 {
         let half = (interval.high - interval.low) / 2.0;
         let needed = units_to_reach(half, labels, value.abs(), confidence);
-        // With all of them labelled there is nothing left for the scores to say.
+        // If all of them are labelled, the scores add nothing.
         lead.labels_to_tell = needed.filter(|needed| *needed <= labels + unlabelled);
     }
     Some(lead)

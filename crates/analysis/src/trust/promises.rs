@@ -1,4 +1,4 @@
-//! What the labels in its samples promise of the scores of a run.
+//! Guarantees for the scores of a run from the labels in its samples.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -11,41 +11,40 @@ use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_tables};
 use crate::scores::{AttributeScores, RunScores};
 use crate::table::Table;
 
-/// What is promised of a run unless `probity meta` is asked for something else.
+/// Default parameters; `probity meta` has options for others.
 fn promise() -> Promise {
     let rule = SelectionRule::new(0.2, 0.1).expect("both are shares");
     Promise { rule, confidence: Resampling::default().confidence, seed: 0 }
 }
 
 impl ToLabel {
-    /// Adds what is to be looked at of another metric or attribute.
+    /// Adds what to label for another metric or attribute.
     pub(crate) fn extend(&mut self, more: Self) {
         self.pairs.extend(more.pairs);
         self.scores.extend(more.scores);
     }
 
-    /// The rows of both tables: pairs that people should look at, and candidates.
+    /// Rows of both tables: pairs and candidates.
     pub fn tables(&self) -> [(&'static str, Vec<Value>); 2] {
         let pairs = self.pairs.iter().map(|pair| json!(pair)).collect();
         [("to_label", pairs), ("scores_to_label", self.scores.iter().map(|one| json!(one)).collect())]
     }
 }
 
-/// What labels promise of the scores of a run.
+/// Guarantees for the scores of a run.
 pub struct Promises {
-    /// By attribute; absent attribute of preferences.
+    /// By attribute; the attribute is absent for preferences.
     pub trusted: Vec<Trusted>,
-    /// What people should look at.
+    /// What to label next.
     pub to_label: ToLabel,
 }
 
 impl Promises {
-    /// Which pairs can be left to the method, how far its scores are from people's, and what it adds to the means of
-    /// systems: by each attribute that candidates have gold scores of, and by preferences. Scores that are of no attribute
-    /// are compared with the gold of those that were `asked` for. `None` without labels of what was scored.
+    /// Computes the guarantees for each attribute with gold scores, and for preferences. Scores without an attribute
+    /// are compared with the gold of the `asked` attributes. `None` without labels of scored candidates.
     pub fn new(method: &str, samples: &[Sample], asked: &[&str], scores: &RunScores) -> Option<Self> {
         let mut attributes: Vec<&AttributeScores> = scores.attributes.iter().filter(|one| one.is_scored()).collect();
-        // Those that were asked for in their order, then the others by name.
+        // Requested attributes in their order, then the others by name.
         let place = |name: &str| asked.iter().position(|asked| *asked == name).unwrap_or(usize::MAX);
         attributes.sort_by_key(|one| one.attribute.as_deref().map(|name| (place(name), name)));
         let mut found = Self { trusted: Vec::new(), to_label: ToLabel::default() };
@@ -58,7 +57,7 @@ impl Promises {
                 }
             }
         }
-        // Preferences are about one thing: it is not said which of several attributes that is.
+        // Preferences name no attribute, so they are ambiguous with several.
         if let ([of], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
             found.add(method, None, &judged_items(&of.scores, samples, None));
         }
@@ -71,7 +70,7 @@ impl Promises {
         self.to_label.extend(more);
     }
 
-    /// The tables. `keeps_rows`: whether the rows of [`Self::to_label`] are written to files, which the tables then name.
+    /// The tables. `keeps_rows`: whether the rows of [`Self::to_label`] are written to files that the tables may name.
     pub fn tables(&self, keeps_rows: bool) -> Vec<Table> {
         let mut tables = trust_tables(&self.trusted, keeps_rows);
         if let Some(first) = tables.first_mut().filter(|first| !first.rows.is_empty()) {
@@ -81,12 +80,12 @@ impl Promises {
     }
 }
 
-/// Whether people have said something of a sample.
+/// Whether a sample has a preference or gold scores.
 pub fn has_gold(sample: &Sample) -> bool {
     sample.preference.is_some() || sample.candidates.iter().any(|one| !one.scores.is_empty())
 }
 
-/// Scores with people's beside them: gold scores of an attribute, or of preferences 1 of what they preferred and 0 of the
+/// Scores joined with gold: scores of an attribute, or for preferences 1 for the preferred candidate and 0 for the
 /// others.
 fn judged_items<'s>(scores: &[Vec<Option<f64>>], samples: &'s [Sample], gold: Option<&str>) -> JudgedItems<'s> {
     let mut items = JudgedItems::default();

@@ -1,4 +1,4 @@
-//! What labels promise, as tables for people.
+//! Tables of guarantees.
 
 use probity_lm::text::{counted, fixed, thousands};
 use probity_stats::{NoSelection, Selection};
@@ -8,7 +8,7 @@ use crate::figures::{decimals, estimate, number};
 use crate::table::{Cell, Table};
 use crate::{cells, figures};
 
-/// The tables that have rows. `kept`: whether the run writes the pairs to label to a file, which notes then name.
+/// The tables with rows. `kept`: whether the run writes the pairs to label to a file that notes may name.
 pub(crate) fn trust_tables(found: &[Trusted], kept: bool) -> Vec<Table> {
     let mut tables = vec![left_to_it(found, kept), reaches(found), with_help(found)];
     tables.retain(|table| !table.notes.is_empty());
@@ -27,7 +27,7 @@ fn percent(of: usize, all: usize) -> Cell {
     figures::percent((all > 0).then(|| of as f64 / all as f64))
 }
 
-/// How many labels more may promise something: `4 to 26`. No number is beyond the items that are left to label.
+/// Additional labels that may give a guarantee: `4 to 26`. Limited to the unlabelled items.
 fn still_needed(pairs: &TrustedPairs) -> String {
     let Promised::Broken(_) = pairs.selection else { return "none".to_owned() };
     let left = pairs.unlabelled;
@@ -40,7 +40,7 @@ fn still_needed(pairs: &TrustedPairs) -> String {
     }
 }
 
-/// That the items left without a label may not be enough; nothing where they are.
+/// Note that the unlabelled items may not suffice; `None` if they do.
 fn too_few_items(pairs: &TrustedPairs) -> Option<String> {
     let left = pairs.unlabelled;
     let most = pairs.labels_still_needed.filter(|most| *most > left)?;
@@ -58,7 +58,7 @@ fn too_few_items(pairs: &TrustedPairs) -> Option<String> {
     ))
 }
 
-/// Where the pairs to label are, and what to do with them.
+/// Where to find the pairs to label, and how to label them.
 fn where_to_label(kept: bool) -> &'static str {
     if kept {
         "`probity label --tasks` of this run's to_label.jsonl shows them, and `probity meta --labels` reads the labels"
@@ -162,7 +162,7 @@ fn reaches(found: &[Trusted]) -> Table {
     table
 }
 
-/// Of so many systems, the best ones, the mean is shown; summary.json has all.
+/// Number of systems with a shown mean, best first; summary.json has all.
 const SHOWN_SYSTEMS: usize = 3;
 
 fn with_help(found: &[Trusted]) -> Table {
@@ -202,7 +202,7 @@ fn with_help(found: &[Trusted]) -> Table {
 mod tests {
     use super::*;
 
-    /// Pairs that nothing is promised of.
+    /// Pairs without a guarantee.
     fn broken(why: NoSelection, needed: [Option<usize>; 2], unlabelled: usize) -> Trusted {
         let pairs = TrustedPairs {
             selection: Promised::Broken(why),

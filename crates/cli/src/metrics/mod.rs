@@ -8,7 +8,7 @@ use clap::Args;
 use probity_methods::{Metrics, RunSummary};
 use probity_metrics::{DynDefinition, choose, metrics};
 use probity_options::{OptionKind, OptionSpec};
-use probity_session::{Events, Notice, Plan, Stage, stage_options};
+use probity_session::{Events, Notice, Plan, PlannedRun, stage_options};
 
 use crate::error::OutputError;
 use crate::events::{Terminal, verdict_text};
@@ -92,12 +92,12 @@ impl MetricsArgs {
 
 impl MetricsArgs {
     /// What is asked for.
-    pub(crate) fn stage(&self) -> miette::Result<Stage> {
+    pub(crate) fn stage(&self) -> miette::Result<PlannedRun> {
         let mut given = self.stage.given.clone();
         if let Some(path) = self.lines.first() {
             given.insert("data".to_owned(), path.display().to_string().into());
         }
-        let mut stage = Stage::new(&Metrics, &given, None)?;
+        let mut stage = PlannedRun::new(&Metrics, &given, None)?;
         if self.lines.first().is_some() {
             let texts: Vec<&str> =
                 given["metric"].as_array().into_iter().flatten().filter_map(|m| m.as_str()).collect();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use probity_options::{GivenOptions, OptionSpec, specs};
-use probity_session::{AskOptions, KeepOptions, Plan, Shard, Stage, stage_kind};
+use probity_session::{AskOptions, KeepOptions, Plan, PlannedRun, Shard, stage_kind};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
@@ -148,7 +148,7 @@ impl RunCommand {
     }
 
     /// The run of that name.
-    pub(crate) fn stage(&self, name: &str) -> miette::Result<Option<Stage>> {
+    pub(crate) fn stage(&self, name: &str) -> miette::Result<Option<PlannedRun>> {
         let (plan, _) = self.recipe.plan(GivenOptions::default(), Vec::new())?;
         Ok(plan.stages.into_iter().find(|stage| stage.name() == name))
     }

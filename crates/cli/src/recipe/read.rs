@@ -9,8 +9,8 @@ use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, Option
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
 use probity_session::{
-    DataOptions, ErrorText, ModelOptions, OtherStage, OutputOptions, PlanProblems, SessionError, Stage, StageLines,
-    StageOrigin, UserConfig, stage_kind, stage_kinds, unreadable_files,
+    DataOptions, ErrorText, ModelOptions, OtherStage, OutputOptions, PlanProblems, PlannedRun, SessionError,
+    StageLines, StageOrigin, UserConfig, stage_kind, stage_kinds, unreadable_files,
 };
 use probity_store::RecipeMark;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) struct AskedRecipe<'a> {
 /// What a recipe says.
 pub(super) struct RecipeContent {
     /// In the order of the file.
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Vec<PlannedRun>,
     pub(super) report: Option<RecipeReport>,
     /// Those that are left out, and those with which something is wrong.
     pub(super) others: Vec<OtherStage>,
@@ -149,7 +149,7 @@ struct SharedOptions<'t> {
 
 impl RecipeReader<'_> {
     /// All stages, each with the name of its run, and what is to be reported of them.
-    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, Stage)>, Option<AskedReport>) {
+    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, PlannedRun)>, Option<AskedReport>) {
         let top = self.entries(table);
         for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
             self.problems.at(entry.line, keys::unknown(key, TABLES));
@@ -299,7 +299,7 @@ impl RecipeReader<'_> {
     }
 
     /// The stages of a run.
-    fn run<'t>(&mut self, run: &NamedTable<'t>, common: &SharedOptions<'_>, stages: &mut Vec<(&'t str, Stage)>) {
+    fn run<'t>(&mut self, run: &NamedTable<'t>, common: &SharedOptions<'_>, stages: &mut Vec<(&'t str, PlannedRun)>) {
         let method = self.method(run);
         let options = method.map_or_else(options_of_any, keys::of_run);
         if method.is_some() {
@@ -512,7 +512,7 @@ impl RecipeReader<'_> {
         stage: String,
         names: &[(&str, &str)],
         lines: StageLines,
-    ) -> Option<Stage> {
+    ) -> Option<PlannedRun> {
         let entries = entries.iter().filter(|(key, _)| !self.asked.flags.contains_key(&key.replace('-', "_")));
         let mut given = self.values(&entries.map(|(key, entry)| (*key, *entry)).collect(), options)?;
         if let Some(Value::String(out)) = given.get_mut("out") {
@@ -529,7 +529,7 @@ impl RecipeReader<'_> {
         UserConfig::load().unwrap_or_default().add_compute(options, &mut given);
         let mark = RecipeMark { path: self.asked.path.display().to_string(), sha256: self.sha256.clone(), stage };
         let origin = StageOrigin { mark, lines };
-        match Stage::new(method, &given, Some(origin.clone())) {
+        match PlannedRun::new(method, &given, Some(origin.clone())) {
             Ok(stage) => Some(stage),
             Err(error) => {
                 self.refuse(&origin, &error);

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));
         assert_eq!(read("compute = { threads = 2, no-sharing = true }"), Ok(json!(["no-sharing=yes", "threads=2"])));
         assert_eq!(read("compute = [\"isa=plain\"]"), Ok(json!(["isa=plain"])));
-        assert!(refused("compute = { thread = 2 }").contains("there is no option `thread`; did you mean `threads`?"));
+        assert!(refused("compute = { thread = 2 }").contains("unknown option `thread`; did you mean `threads`?"));
         assert_eq!(read("limit = 7"), Ok(json!(7)));
     }
 }

@@ -188,7 +188,7 @@ pub(crate) mod tests {
         let row = r#"{"id": {"a": 1, "a": 2}}"#;
         for text in [format!("[\n{row}]"), row.to_owned()] {
             let why = parse_rows::<serde_json::Value>(text.as_bytes()).map(|_| ()).expect_err("twice").why;
-            assert!(why.starts_with("key `a` is there twice"), "{why}");
+            assert!(why.starts_with("duplicate key `a`"), "{why}");
         }
     }
 

@@ -99,7 +99,7 @@ mod tests {
         assert!(message.contains("at `a.sys_summs.M1.scores.fluency`"), "{message}");
         assert!(
             refusal("summeval", r#"{"a": {"src": "x", "sys_summs": {}}}"#)
-                .contains("at `a`: field `candidates`: there is no candidate")
+                .contains("at `a`: field `candidates`: no candidates")
         );
         assert!(refusal("summeval", r#"{"a": {"src": "x"}}"#).contains("missing field `sys_summs`"));
         let twice = r#"{"src": "x", "sys_summs": {"M1": {"sys_summ": "s"}}}"#;

@@ -118,7 +118,10 @@ mod tests {
         let row = r#"{"source": "s", "context": "c", "system_id": "A", "system_output": "", "scores": {}}"#;
         let message = refusal("topical-chat", &format!("[{row}, {row}]"));
         assert!(
-            message.contains("at `dialogue-001`: field `candidates[1].id`: candidate `A` was already at candidates[0]"),
+            message.contains(
+                "at `dialogue-001`: field `candidates[1].id`: duplicate candidate `A`, first at \
+                              candidates[0]"
+            ),
             "{message}"
         );
     }

@@ -153,6 +153,6 @@ mod tests {
             scores,
             [("online-A", "A source.", -2.55), ("refA", "The \"source\".", 0.0), ("online-B", "Dog.", -25.0)]
         );
-        assert!(refusal("wmt-mqm", "system\tdoc\n").contains("there is no column `doc_id`"));
+        assert!(refusal("wmt-mqm", "system\tdoc\n").contains("no column `doc_id`"));
     }
 }

@@ -1,6 +1,5 @@
-//! What fewer comparisons, or fewer candidates, would have given (paper Fig. 4 and Table 8). Drawn from the comparisons
-//! already made; nothing is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the
-//! run.
+//! The results with fewer comparisons or fewer candidates (paper Fig. 4 and Table 8). Both are resampled from the
+//! comparisons already made, without further queries. Both use the win ratio, as in the paper, regardless of `--rank`.
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
 use probity_data::Sample;
@@ -18,10 +17,10 @@ use crate::gold::GoldUse;
 use crate::pairs::{PairSelection, rng_for};
 use crate::{Table, cells};
 
-/// The numbers of candidates of the paper's Table 8.
+/// The numbers of candidates in the paper's Table 8.
 const CANDIDATES: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 
-/// Both analyses.
+/// The results of both analyses.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Analyses {
     runs: usize,
@@ -35,19 +34,19 @@ struct Subset {
     attribute: String,
     template: String,
     scheme: &'static str,
-    /// Comparisons per context; all there are in contexts with fewer.
+    /// Comparisons per context; contexts with fewer use all they have.
     comparisons: usize,
-    /// Over draws of the mean over contexts, decided at 0.5.
+    /// The mean over draws of the mean over contexts, with threshold 0.5.
     spearman: Option<f64>,
-    /// The same, decided at the median of p over all comparisons of the prompt, whatever was drawn.
+    /// With the threshold at the median of p over all comparisons of the prompt.
     debiased: Option<f64>,
-    /// The same, decided at the median of p over the comparisons that were drawn: what a judge who was asked no more
-    /// than that would give. Where they are not symmetric the median also follows which candidates came first.
+    /// With the threshold at the median of p over the drawn comparisons, as a judge with only these comparisons would
+    /// compute it. If the draw is not symmetric, the median also depends on which candidates came first.
     debiased_on_drawn: Option<f64>,
     ranges: Ranges,
 }
 
-/// Quantiles over draws at .05 and .95, of each figure of [`Subset`]; absent where no draw has one.
+/// The 5% and 95% quantiles over draws of each figure of [`Subset`]; absent if no draw has one.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Ranges {
     spearman: Option<[f64; 2]>,
@@ -63,13 +62,13 @@ fn over(draws: impl Iterator<Item = Option<f64>>) -> (Option<f64>, Option<[f64; 
     (mean, quantile(&values, 0.05).zip(quantile(&values, 0.95)).map(|(low, high)| [low, high]))
 }
 
-/// Pairwise accuracy of the order among N candidates by themselves.
+/// Pairwise accuracy of the ranking among N candidates alone.
 #[derive(Debug, Clone, Serialize)]
 struct Consistency {
     attribute: String,
     template: String,
     candidates: usize,
-    /// Against the order that all candidates' comparisons give.
+    /// Compared with the ranking from all candidates' comparisons.
     against_all: Option<f64>,
     against_gold: Option<f64>,
 }
@@ -89,7 +88,7 @@ pub(super) fn analyse(
             .map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect())
             .collect();
         let tau = Weight::estimate(&symmetric_probabilities(&cell.items)).map(|weight| weight.tau);
-        let of = Of { params, samples, cell, golds, attribute, tau };
+        let of = AnalysisSubject { params, samples, cell, golds, attribute, tau };
         if present {
             analyses.subsets.extend(of.subsets());
         }
@@ -98,7 +97,7 @@ pub(super) fn analyse(
     analyses
 }
 
-struct Of<'a> {
+struct AnalysisSubject<'a> {
     params: &'a ComparativeParams,
     samples: &'a [Sample],
     cell: &'a ComparisonCell,
@@ -109,7 +108,7 @@ struct Of<'a> {
     tau: Option<f64>,
 }
 
-impl Of<'_> {
+impl AnalysisSubject<'_> {
     fn subsets(&self) -> Vec<Subset> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
         let schemes = [
@@ -138,7 +137,7 @@ impl Of<'_> {
         schemes.into_iter().flat_map(points).map(|(scheme, pairs)| point(scheme, pairs)).collect()
     }
 
-    /// Mean Spearman over contexts of one draw: plain, debiased over all comparisons, debiased over those drawn.
+    /// Mean Spearman over contexts of one draw: plain, debiased over all comparisons, and debiased over the drawn ones.
     fn draw(&self, scheme: &str, pairs: PairSelection, draw: usize) -> [Option<f64>; 3] {
         let choose = |(item, sample): (&Comparisons, &Sample)| {
             let parts = ["subset", scheme, &pairs.to_string(), &draw.to_string(), &sample.id];
@@ -154,8 +153,8 @@ impl Of<'_> {
     fn spearman(&self, drawn: &[Comparisons], threshold: f64) -> Option<f64> {
         let of_item =
             |((item, all), golds): ((&Comparisons, &Comparisons), &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
-                // A candidate that could not be judged has no score and is left out, as everywhere. Of one that was
-                // merely not drawn nothing is known: half of its comparisons won, like an average one's.
+                // A candidate that could not be judged has no score and is omitted, as elsewhere. A candidate that was
+                // not drawn is treated as average: half of its comparisons won.
                 let judged = all.win_ratio(threshold);
                 let scores = item.win_ratio(threshold).into_iter().zip(judged);
                 let scores = scores.map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
@@ -170,7 +169,7 @@ impl Of<'_> {
     fn consistency(&self) -> Vec<Consistency> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
         let mut sizes: Vec<usize> = CANDIDATES.into_iter().filter(|n| *n < most).collect();
-        // All candidates as the last point: there the order has to agree with itself.
+        // The last point has all candidates; there the ranking must agree with itself.
         sizes.extend((most >= 2).then_some(most));
         sizes.into_iter().map(|n| self.consistency_of(n)).collect()
     }
@@ -180,7 +179,7 @@ impl Of<'_> {
         let (mut against_all, mut against_gold) = (PairwiseAccuracy::default(), PairwiseAccuracy::default());
         for ((item, sample), golds) in self.cell.items.iter().zip(self.samples).zip(&self.golds) {
             let all = item.win_ratio(threshold);
-            // There is one way of choosing all.
+            // There is one way to choose all.
             let draws = if n >= item.candidates() { 1 } else { self.params.analysis_runs };
             for draw in (0..draws).filter(|_| n <= item.candidates()) {
                 let mut rng = rng_for(self.params.seed, &["fewer", &n.to_string(), &draw.to_string(), &sample.id]);
@@ -205,14 +204,14 @@ fn subset(item: &Comparisons, keep: impl Fn(&PairComparison) -> bool) -> Compari
     item.changed(|c| keep(c).then_some(*c))
 }
 
-/// Over candidates that have both.
+/// Pairwise accuracy over candidates that have both values.
 fn accuracy(scores: &[Option<f64>], gold: &[Option<f64>]) -> PairwiseAccuracy {
     let (scores, gold): (Vec<f64>, Vec<f64>) =
         scores.iter().zip(gold).filter_map(|(s, g)| Some(((*s)?, (*g)?))).unzip();
     pairwise_accuracy([(scores.as_slice(), gold.as_slice())])
 }
 
-/// Doubling from 2, and the most there are; all even where the most is, so that symmetric sets exist.
+/// Doubling from 2, then the maximum. All are even if the maximum is, so that symmetric sets exist.
 fn steps(most: usize) -> Vec<usize> {
     let mut steps: Vec<usize> = std::iter::successors(Some(2), |r| Some(r * 2)).take_while(|r| *r < most).collect();
     steps.extend((most > 0).then_some(most));
@@ -221,24 +220,31 @@ fn steps(most: usize) -> Vec<usize> {
 
 impl Analyses {
     pub(super) fn tables(&self) -> Vec<Table> {
-        let columns = ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"];
+        let columns = ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "drawn pairs only"];
         let mut subsets = Table::new("Spearman by number of comparisons", columns);
         for one in &self.subsets {
             let heads = cells![&one.attribute, &one.template, one.scheme, one.comparisons];
             subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_drawn].map(number)));
         }
         subsets.note(format!(
-            "win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, one that could \
-             not be judged is left out",
+            "win ratio, mean over {} draws; a candidate that was not drawn counts as average, one that could not be \
+             judged is omitted",
             self.runs
         ));
         subsets.note(
-            "debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the \
-             comparisons drawn, in whatever orders",
+            "debiased: threshold at the median of p over all comparisons of the prompt; drawn pairs only: over the \
+             comparisons drawn, in any order",
         );
         subsets.plots = self.plots();
-        let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
-        let mut consistency = Table::new("Order among fewer candidates", columns);
+        let columns = [
+            "attribute",
+            "template",
+            "candidates",
+            "accuracy against the full ranking",
+            "accuracy against \
+                                                                                                    gold",
+        ];
+        let mut consistency = Table::new("Ranking with fewer candidates", columns);
         for one in &self.consistency {
             let heads = cells![&one.attribute, &one.template, one.candidates];
             consistency.push(heads.into_iter().chain([one.against_all, one.against_gold].map(number)));
@@ -246,19 +252,19 @@ impl Analyses {
         vec![subsets, consistency]
     }
 
-    /// Spearman over the number of comparisons, by scheme (paper Figs. 4 and 5).
+    /// Spearman by number of comparisons and scheme (paper Figs. 4 and 5).
     fn plots(&self) -> Vec<Plot> {
         let is_of_prompt = |a: &Subset, b: &Subset| (&a.attribute, &a.template) == (&b.attribute, &b.template);
         let prompts = self.subsets.chunk_by(is_of_prompt).enumerate();
         prompts.flat_map(|(number, subsets)| self.plots_of(number, subsets)).collect()
     }
 
-    /// Of one prompt, decided in two ways.
+    /// The plots of one prompt, with both thresholds.
     fn plots_of(&self, number: usize, subsets: &[Subset]) -> [Plot; 2] {
         type Way = fn(&Subset) -> (Option<f64>, Option<[f64; 2]>);
         let ways: [(&str, &str, Way); 2] = [
-            ("judged", "decided at 0.5", |one| (one.spearman, one.ranges.spearman)),
-            ("debiased", "decided at the median of p over what was drawn", |one| {
+            ("judged", "with the threshold 0.5", |one| (one.spearman, one.ranges.spearman)),
+            ("debiased", "with the threshold at the median of p over the drawn comparisons", |one| {
                 (one.debiased_on_drawn, one.ranges.debiased_on_drawn)
             }),
         ];
@@ -274,14 +280,14 @@ impl Analyses {
             };
             Plot {
                 id: format!("subsets-{number}-{id}"),
-                title: format!("How many comparisons are enough, {attribute}"),
+                title: format!("Agreement by number of comparisons, {attribute}"),
                 caption: format!(
-                    "Mean Spearman per context with so many comparisons of each context, {decided}; by how the \
-                     comparisons are chosen. The band holds nine of ten of {} draws. Template {template}.",
+                    "Mean Spearman over contexts by the number of comparisons per context, {decided}, for each way of \
+                     choosing pairs. The band contains 90% of {} draws. Template {template}.",
                     self.runs
                 ),
                 drawing: Drawing::Lines {
-                    x: LineAxis::Counts("comparisons of a context".to_owned()),
+                    x: LineAxis::Counts("comparisons per context".to_owned()),
                     y: "Spearman".to_owned(),
                     series: subsets.chunk_by(|a, b| a.scheme == b.scheme).map(series).collect(),
                 },

@@ -1,4 +1,4 @@
-//! Fewer comparisons than all: which pair is asked about next, and when no more are asked.
+//! Judging with a budget: how the next pair is chosen, and when to stop.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,25 +20,25 @@ use crate::figures::{mean, number};
 use crate::pairs::{rng_for, seed_for};
 use crate::{MethodError, Run, Table, cells};
 
-/// The table of what was asked of each context.
+/// The table of the comparisons of each context.
 const BUDGET: &str = "budget";
 
-/// Contexts that are asked about side by side: enough that a round fills the model, and few enough that what their prompts
-/// begin with stays in memory from round to round.
+/// Contexts judged concurrently: enough to fill the model in each round, and few enough to keep their prefixes in
+/// memory between rounds.
 const SIDE_BY_SIDE: usize = 16;
 
-/// Choosing the next pair looks at all pairs of a context, for each that is asked.
+/// The maximum number of texts: every choice of a pair scans all pairs of the context.
 const MOST_TEXTS: usize = 512;
 
-/// Comparisons beyond the fewest before a spread is believed that says where to look.
+/// Comparisons beyond the minimum before the estimated noise is used to choose pairs.
 const SPARE_FOR_NOISE: usize = 4;
 
-/// How many comparisons a context may cost.
+/// The maximum number of comparisons of a context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
-    /// So many, both orders of a pair being two.
+    /// A number of comparisons; both orders of a pair count as two.
     Comparisons(usize),
-    /// This share of all.
+    /// A share of all comparisons.
     Share(f64),
     /// Until the ranking is settled.
     Auto,
@@ -56,7 +56,7 @@ impl fmt::Display for Budget {
 
 written_as_text!(Budget);
 
-/// Why a text is no [`Budget`].
+/// A text that is not a [`Budget`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a number of comparisons per context (80), a share of all (0.4) or auto")]
 pub struct BudgetError;
@@ -69,7 +69,7 @@ impl FromStr for Budget {
             return Ok(Self::Auto);
         }
         match (text.parse::<usize>(), text.parse::<f64>()) {
-            // `1.0` is a share and `1` a number.
+            // `1.0` is a share, `1` a number.
             (Ok(n), _) if n > 0 => Ok(Self::Comparisons(n)),
             (Err(_), Ok(share)) if share > 0.0 && share <= 1.0 => Ok(Self::Share(share)),
             _ => Err(BudgetError),
@@ -78,7 +78,7 @@ impl FromStr for Budget {
 }
 
 impl Budget {
-    /// Pairs that may be asked about among so many texts.
+    /// The maximum number of pairs among this many texts.
     fn pairs(self, texts: usize) -> usize {
         let all = texts * texts.saturating_sub(1) / 2;
         match self {
@@ -88,12 +88,17 @@ impl Budget {
         }
     }
 
-    /// Refuses what leaves some texts of a sample uncompared, and samples that are too large to choose in.
+    /// Refuses budgets that leave texts uncompared, and samples with too many texts.
     pub(super) fn check(self, samples: &[Sample]) -> Result<(), MethodError> {
         if let Some(sample) = samples.iter().find(|sample| texts(sample).len() > MOST_TEXTS) {
             let (id, n) = (sample.id.escape_debug(), texts(sample).len());
-            let why = format!("sample `{id}` has {n} texts; pairs are chosen among up to {MOST_TEXTS}");
-            return MethodError::refuse(format!("--budget {self}"), why, "--pairs symmetric:R draws them");
+            let why = format!("sample `{id}` has {n} texts; the maximum with a budget is {MOST_TEXTS}");
+            return MethodError::refuse(
+                format!("--budget {self}"),
+                why,
+                "draw pairs at random with --pairs \
+                                                                         symmetric:R",
+            );
         }
         let short = |sample: &&Sample| {
             let texts = texts(sample).len();
@@ -103,9 +108,8 @@ impl Budget {
         let texts = texts(sample).len();
         let least = 2 * (texts - 1);
         let why = format!(
-            "sample `{}` has {texts} different texts, which {least} comparisons connect (each pair in both orders); \
-             this \
-             is {}",
+            "sample `{}` has {texts} distinct texts, which need at least {least} comparisons (each pair in both \
+             orders); this allows {}",
             sample.id.escape_debug(),
             2 * self.pairs(texts)
         );
@@ -113,7 +117,7 @@ impl Budget {
     }
 }
 
-/// In which order pairs are asked about.
+/// The order in which pairs are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PairOrder {
@@ -126,7 +130,7 @@ pub enum PairOrder {
     Random,
 }
 
-/// What is to be found.
+/// The goal of a run with a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StopAt {
@@ -146,8 +150,8 @@ impl From<StopAt> for Settled {
     }
 }
 
-/// The candidates of a sample that are compared: of each text the first, and of a sample with one text two, or none of
-/// them would have a score.
+/// The candidates to compare: the first with each text. A sample with one distinct text uses two candidates, since
+/// otherwise none would have a score.
 fn texts(sample: &Sample) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let places = || sample.candidates.iter().enumerate().filter(|(_, one)| !one.text.trim().is_empty());
@@ -155,15 +159,15 @@ fn texts(sample: &Sample) -> Vec<usize> {
     if first.len() > 1 { first } else { places().map(|(place, _)| place).take(2).collect() }
 }
 
-/// Why a context was asked about no more.
+/// Why a context has no further comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Ended {
-    /// What had to be settled is.
+enum BudgetEnd {
+    /// The ranking is settled.
     Settled,
-    /// The budget was spent.
+    /// The budget is spent.
     Budget,
-    /// All pairs have been asked about.
+    /// All pairs were compared.
     All,
 }
 
@@ -172,15 +176,15 @@ struct ContextPlan<'s> {
     item: usize,
     attribute: usize,
     sample: &'s Sample,
-    /// The candidates by the places that `experts` knows them by.
+    /// The candidate at each index of `experts`.
     texts: Vec<usize>,
     experts: ProductOfExperts,
     asked: BTreeSet<(usize, usize)>,
     most: usize,
-    /// Bytes behind the second text of a prompt, which every question costs anew.
+    /// Bytes after the second text of a prompt; no cached prefix covers them.
     tail: usize,
     random: ChaCha8Rng,
-    ended: Option<Ended>,
+    ended: Option<BudgetEnd>,
 }
 
 impl<'s> ContextPlan<'s> {
@@ -202,14 +206,14 @@ impl<'s> ContextPlan<'s> {
         })
     }
 
-    /// Bytes that no prompt before begins with: in both orders the second text and what is behind it. Each text has stood
-    /// in the first place since the chain.
+    /// Bytes that no cached prefix covers: in both orders the second text and what follows it. After the initial chain,
+    /// each text has been shown first once.
     fn cost(&self, i: usize, j: usize) -> f64 {
         let length = |place: usize| self.sample.candidates[self.texts[place]].text.len();
         (length(i) + length(j) + 2 * self.tail) as f64
     }
 
-    /// The pairs of the next round; none where the context is done.
+    /// The pairs of the next round; empty if the context is done.
     fn next(&mut self, params: &ComparativeParams) -> Vec<(usize, usize)> {
         let n = self.texts.len();
         if self.ended.is_some() || n < 2 {
@@ -225,19 +229,19 @@ impl<'s> ContextPlan<'s> {
         }
         let left = self.most.saturating_sub(self.asked.len());
         if left == 0 {
-            self.ended = Some(if self.most == n * (n - 1) / 2 { Ended::All } else { Ended::Budget });
+            self.ended = Some(if self.most == n * (n - 1) / 2 { BudgetEnd::All } else { BudgetEnd::Budget });
             return Vec::new();
         }
         if params.budget == Some(Budget::Auto)
             && self.experts.is_settled(params.stop.into(), params.sure, self.seed(params))
         {
-            self.ended = Some(Ended::Settled);
+            self.ended = Some(BudgetEnd::Settled);
             return Vec::new();
         }
         self.choose((n / 2).clamp(1, left), params.choose, params.stop)
     }
 
-    /// The same draws whenever it is asked, so that a run that is resumed ends where it would have.
+    /// A seed that depends only on the state, so that a resumed run stops at the same point.
     fn seed(&self, params: &ComparativeParams) -> u64 {
         seed_for(params.seed, &["certainty", &self.sample.id, &self.asked.len().to_string()])
     }
@@ -268,10 +272,10 @@ impl<'s> ContextPlan<'s> {
         chosen
     }
 
-    /// All pairs that may be asked about at most, where nothing is answered.
+    /// The largest set of pairs that may be judged, without any answers.
     fn at_most(&mut self, params: &ComparativeParams) -> Vec<(usize, usize)> {
         let n = self.texts.len();
-        // Nothing has to be chosen where all may be asked about.
+        // If all pairs may be judged, there is nothing to choose.
         if self.most == n * n.saturating_sub(1) / 2 {
             return (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).collect();
         }
@@ -284,7 +288,7 @@ impl<'s> ContextPlan<'s> {
         pairs
     }
 
-    /// The questions about a pair: both orders, under each template.
+    /// The questions about a pair: both orders under each template.
     fn questions(&self, (i, j): (usize, usize), templates: usize) -> impl Iterator<Item = ComparisonQuestion> + '_ {
         let (item, attribute, i, j) = (self.item, self.attribute, self.texts[i], self.texts[j]);
         (0..templates).flat_map(move |template| {
@@ -292,7 +296,7 @@ impl<'s> ContextPlan<'s> {
         })
     }
 
-    /// The log-odds of the first of a pair, over both orders and all templates; absent where any has no answer.
+    /// The mean log-odds of the first of a pair, over both orders and all templates; absent if any answer is missing.
     fn outcome(&self, pair: (usize, usize), said: &[(ComparisonQuestion, Option<f64>)]) -> Option<f64> {
         let (i, j) = (self.texts[pair.0], self.texts[pair.1]);
         let of_pair = said.iter().filter(|(asked, _)| {
@@ -305,7 +309,7 @@ impl<'s> ContextPlan<'s> {
     }
 }
 
-/// Bytes of a prompt behind its second text: what two prompts with the same first text do not share, without that text.
+/// Bytes of a prompt after its second text. Two prompts with the same first text differ in these and the second text.
 fn tail(judge: &ComparisonJudge<'_>, item: usize, attribute: usize, texts: &[usize]) -> Result<usize, MethodError> {
     let [first, second, third, ..] = texts[..] else { return Ok(0) };
     let prompt = |j: usize| {
@@ -317,7 +321,7 @@ fn tail(judge: &ComparisonJudge<'_>, item: usize, attribute: usize, texts: &[usi
     Ok((one.len() - shared).saturating_sub(judge.samples[item].candidates[second].text.len()))
 }
 
-/// What was asked of a context, and how sure its ranking is.
+/// The comparisons of a context and the certainty of its ranking.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AskedContext {
     item: String,
@@ -326,14 +330,15 @@ pub(super) struct AskedContext {
     /// Pairs, each in both orders.
     pairs: usize,
     all_pairs: usize,
-    /// Absent of a context with nothing to compare.
-    ended: Option<Ended>,
-    /// How probable it is, by the judge's own answers, that the best text is; that places are off by less than one each.
+    /// Absent if the context has nothing to compare.
+    ended: Option<BudgetEnd>,
+    /// From the judge's own answers: the probability that the top text is the best, or that ranks are off by less than
+    /// one.
     best_is_best: Option<f64>,
     ranks_hold: Option<f64>,
 }
 
-/// What a budget came to.
+/// The figures of a run with a budget.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct BudgetFigures {
     budget: String,
@@ -342,7 +347,7 @@ pub(super) struct BudgetFigures {
     sure: Option<f64>,
     pairs: usize,
     all_pairs: usize,
-    /// Contexts that ended before all their pairs were asked about, since their ranking is settled.
+    /// Contexts that stopped early because their ranking is settled.
     settled: usize,
     contexts: Vec<AskedContext>,
 }
@@ -368,15 +373,15 @@ impl BudgetFigures {
             sure: is_auto.then_some(params.sure),
             pairs: contexts.iter().map(|one| one.pairs).sum(),
             all_pairs: contexts.iter().map(|one| one.all_pairs).sum(),
-            settled: contexts.iter().filter(|one| one.ended == Some(Ended::Settled)).count(),
+            settled: contexts.iter().filter(|one| one.ended == Some(BudgetEnd::Settled)).count(),
             contexts,
         }
     }
 
-    /// The same for people.
+    /// The figures as a table.
     pub(super) fn table(&self) -> Table {
-        let columns = ["pairs asked", "of all", "share", "contexts settled", "best is best", "ranks hold"];
-        let mut table = Table::new("Comparisons asked", columns);
+        let columns = ["pairs judged", "of all", "share", "contexts settled", "best is right", "ranks are right"];
+        let mut table = Table::new("Comparisons within the budget", columns);
         let certainty = |of: fn(&AskedContext) -> Option<f64>| number(mean(self.contexts.iter().filter_map(of)));
         table.push(cells![
             self.pairs,
@@ -387,17 +392,15 @@ impl BudgetFigures {
             certainty(|one| one.ranks_hold),
         ]);
         table.note(
-            "each pair is asked about in both orders. Best is best, ranks hold: how probable it is, by the judge's \
-             own answers, \
-             that its best text is the one found, and that its places are off by less than one each; the mean over \
-             contexts \
-             in which it is known, each in budget.jsonl. It says how well the judge's ranking is known, not how right \
-             the judge is.",
+            "Each pair is judged in both orders. Best is right, ranks are right: the probability, from the judge's own \
+             answers, that the top text is the judge's best, and that its ranks are off by less than one; means over \
+             contexts, each in budget.jsonl. They measure how well the judge's ranking is known, not how good the \
+             judge is.",
         );
         if let Some(sure) = self.sure {
             let stop = &self.stop;
             table.note(format!(
-                "{} ended early: --stop {stop} was {sure} sure (docs/budget.md has how often that errs)",
+                "{} ended early: --stop {stop} reached the certainty {sure} (docs/budget.md has its error rate)",
                 counted(self.settled, "context")
             ));
         }
@@ -411,8 +414,7 @@ impl BudgetFigures {
 }
 
 impl ComparisonJudge<'_> {
-    /// Asks about pairs in rounds, as far as the budget goes. What a context is asked about depends on its own answers
-    /// alone.
+    /// Judges pairs in rounds within the budget. The pairs of a context depend only on its own answers.
     pub(super) fn judge_within(&self, budget: Budget, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {
         let attributes = self.templates.len();
         let mut plans = Vec::with_capacity(self.samples.len() * attributes);
@@ -458,7 +460,7 @@ impl ComparisonJudge<'_> {
         let of_plan = |(plan, pairs): (&ContextPlan<'_>, &Vec<(usize, usize)>)| -> Vec<ComparisonQuestion> {
             let mut questions: Vec<ComparisonQuestion> =
                 pairs.iter().flat_map(|pair| plan.questions(*pair, templates)).collect();
-            // So that prompts that begin with the same text stand together.
+            // Groups prompts that share their first text.
             questions.sort_unstable_by_key(|asked| (asked.template, asked.i, asked.j));
             questions
         };

@@ -1,4 +1,4 @@
-//! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
+//! Figures by attribute and template: position bias, debiasing, scores and agreement with gold.
 
 mod position;
 
@@ -24,7 +24,7 @@ pub(super) struct ComparisonCell {
     pub(super) attribute: usize,
     attribute_name: String,
     pub(super) template_name: String,
-    /// By sample; only comparisons with an answer, p as judged.
+    /// By sample; only comparisons with an answer, with p as judged.
     pub(super) items: Vec<Comparisons>,
     /// The weight in force.
     weighted: Weighted,
@@ -69,7 +69,7 @@ pub(super) fn cells(
     cells
 }
 
-/// Comparisons among a sample's candidates, those of one text as one.
+/// Comparisons among a sample's candidates; candidates with the same text are merged.
 fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparison>) -> Comparisons {
     let texts: Vec<&str> = sample.candidates.iter().map(|candidate| &*candidate.text).collect();
     let judged = Comparisons::new(texts.len(), comparisons)
@@ -77,19 +77,19 @@ fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparis
     judged.of_texts(&texts)
 }
 
-/// A debiasing weight and what it rests on.
+/// A debiasing weight and the comparisons it is estimated from.
 #[derive(Debug, Clone, Copy)]
 struct Weighted {
-    /// Absent without debiasing, and where no pair was judged in both orders.
+    /// Absent without debiasing, or if no pair was judged in both orders.
     weight: Option<Weight>,
-    /// Comparisons that τ is the median of.
+    /// Comparisons in the median τ.
     comparisons: usize,
-    /// Whether they come from other cells too.
+    /// Whether they include other cells.
     shared: bool,
 }
 
-/// The weight of a cell: estimated over the pairs of its group that were judged in both orders. Over others the median
-/// of p would follow which candidates came first, and debiasing would take their quality for bias.
+/// The weight of a cell, estimated over the pairs of its group judged in both orders. For other pairs the median of p
+/// depends on which candidates came first, and debiasing would mistake quality for position bias.
 fn weight(params: &ComparativeParams, cells: &[Vec<Comparisons>], of: usize) -> Weighted {
     let templates = params.template.len();
     let same_group = |other: usize| match params.debias {
@@ -109,7 +109,7 @@ pub(super) fn symmetric_probabilities<'c>(items: impl IntoIterator<Item = &'c Co
     items.into_iter().flat_map(|item| item.in_both_orders().judged().iter().map(|c| c.p).collect::<Vec<_>>()).collect()
 }
 
-/// How a cell's scores agree with gold.
+/// The agreement of a cell's scores with gold.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CellGold {
     pub(super) as_judged: AgreementFigures,
@@ -119,56 +119,56 @@ pub(super) struct CellGold {
 }
 
 impl CellGold {
-    /// The figures of the scores that were written: debiased unless `--debias none`.
+    /// The figures of the written scores: debiased unless `--debias none`.
     pub(super) fn in_force(&self) -> &AgreementFigures {
         self.debiased.as_ref().unwrap_or(&self.as_judged)
     }
 }
 
-/// What is reported about a cell.
+/// The reported figures of a cell.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CellFigures {
     pub(super) attribute: String,
     pub(super) template: String,
     judged: usize,
-    /// P(A) and P(B) at the threshold 0.5; absent where nothing was judged.
+    /// P(A) and P(B) at the threshold 0.5; absent if nothing was judged.
     before: Option<PositionBias>,
-    /// The threshold in force; absent without debiasing, and where no pair was judged in both orders.
+    /// The threshold in force; absent without debiasing, or if no pair was judged in both orders.
     tau: Option<f64>,
-    /// Comparisons that τ is the median of: those of pairs judged in both orders.
+    /// Comparisons in the median τ: those of pairs judged in both orders.
     tau_comparisons: usize,
-    /// Whether τ is estimated over other attributes or templates too.
+    /// Whether τ is also estimated over other attributes or templates.
     tau_shared: bool,
     alpha: Option<f64>,
     /// P(A) and P(B) of this cell at τ.
     after: Option<PositionBias>,
-    /// Whether each pair was judged in both orders, so that P(A) speaks of the judge alone.
+    /// Whether each pair was judged in both orders, so that P(A) depends only on the judge.
     symmetric: bool,
     /// Pairs judged in both orders.
     pub(super) pairs_in_both_orders: usize,
     order_gap_mean: Option<f64>,
     order_gap_max: Option<f64>,
-    /// Share of those pairs for which the same candidate wins in both orders, at the threshold 0.5.
+    /// The share of those pairs with the same winner in both orders, at the threshold 0.5.
     pub(super) order_agreement: Option<f64>,
     pub(super) mass: Mass,
-    /// Of `--rank likelihood` and its kin.
+    /// Present with `--rank likelihood` and its variants.
     #[serde(skip_serializing_if = "Option::is_none")]
     search: Option<Search>,
     pub(super) gold: Option<CellGold>,
 }
 
-/// How far the searches for the most likely orders got.
+/// The results of the searches for the most likely ranking.
 #[derive(Debug, Clone, Serialize)]
 struct Search {
-    /// Contexts whose order is known to be the most likely one.
+    /// Contexts whose ranking is proven to be the most likely one.
     exact: usize,
-    /// Contexts whose order is the best that local searches found.
+    /// Contexts whose ranking is the best found by local search.
     local: usize,
-    /// The most that a better order could win in one of those, in nats.
+    /// Upper bound on the log-likelihood a better ranking could gain in these contexts, in nats.
     largest_gap: f64,
-    /// What eq. 13 says of the judge's decisions, where it is asked and can be told.
+    /// The conditionals of eq. 13 estimated from the judge's decisions, if required and estimable.
     conditionals: Option<Conditionals>,
-    /// It is asked and cannot be told: decisions count as those of a judge without a preference for a place.
+    /// Required but not estimable: decisions count as those of a judge without position bias.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     assumed: bool,
 }
@@ -188,14 +188,14 @@ fn ranked(rank: RankMethod, items: &[Comparisons]) -> Vec<Vec<Option<f64>>> {
     items.iter().map(|item| rank.scores(item, &conditionals)).collect()
 }
 
-/// What the judge's own decisions say of how they come about (eq. 13); those of a judge without bias where no pair was
-/// judged in both orders.
+/// The conditionals of eq. 13, estimated from the judge's decisions; those of an unbiased judge if no pair was judged
+/// in both orders.
 fn conditionals(items: &[Comparisons]) -> Conditionals {
     Conditionals::estimate(items, 0.5).unwrap_or(Conditionals::SYMMETRIC)
 }
 
 impl ComparisonCell {
-    /// The weight in force, which may come from more than this cell.
+    /// The weight in force, possibly estimated over more than this cell.
     pub(super) fn weight(&self) -> Option<Weight> {
         self.weighted.weight
     }
@@ -205,7 +205,7 @@ impl ComparisonCell {
         self.weight().map_or(0.5, |weight| weight.tau)
     }
 
-    /// A sample's comparisons, reweighted where there is debiasing.
+    /// A sample's comparisons, reweighted if debiasing is on.
     pub(super) fn reweighted(&self, item: usize) -> Comparisons {
         let Some(weight) = self.weight() else { return self.items[item].clone() };
         self.items[item].changed(|c| Some(PairComparison { p: weight.apply(c.p), ..*c }))
@@ -226,7 +226,7 @@ impl ComparisonCell {
         ranked(self.rank, &self.items)
     }
 
-    /// How far the searches for the most likely orders got; absent where scores are none of that kind.
+    /// The search results; absent for other rankings.
     fn search(&self) -> Option<Search> {
         let items = self.all_reweighted();
         let asked = self.rank == RankMethod::HardLikelihood;
@@ -279,7 +279,7 @@ impl ComparisonCell {
                 sample.candidates.iter().map(|c| c.scores.get(&self.attribute_name).copied()).collect();
             let both: Vec<PairComparison> =
                 item.judged().iter().filter(|c| gold[c.i].is_some() && gold[c.j].is_some()).copied().collect();
-            // Candidates without gold take part in none of `both`.
+            // Candidates without gold are not in `both`.
             let gold: Vec<f64> = gold.into_iter().map(Option::unwrap_or_default).collect();
             comparison_accuracy(&both, &gold, threshold)
         };
@@ -287,15 +287,15 @@ impl ComparisonCell {
     }
 }
 
-/// For each pair judged in both orders, whether its verdict at `threshold` is the same in both.
+/// For each pair judged in both orders: whether both verdicts at `threshold` agree.
 pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
     let find = |i: usize, j: usize| item.judged().iter().find(|c| (c.i, c.j) == (i, j)).map(|c| c.p);
     let both = item.judged().iter().filter(|c| c.i < c.j).filter_map(|c| Some((c.p, find(c.j, c.i)?)));
-    // The other order's p is of the other candidate, so its comparison with the threshold is turned round.
+    // The other order's p refers to the other candidate, so its comparison with the threshold is reversed.
     both.map(|(p, turned)| p.partial_cmp(&threshold) == threshold.partial_cmp(&turned)).collect()
 }
 
-/// Scores of one attribute, averaged over templates; a candidate that one template has no score for has none.
+/// Scores of one attribute averaged over templates; a candidate without a score in any template has none.
 pub(super) fn mean_scores(
     cells: &[ComparisonCell],
     attribute: usize,
@@ -309,20 +309,20 @@ pub(super) fn mean_scores(
         scores.and_then(mean)
     };
     let averages = |(item, scores): (usize, &Vec<Option<f64>>)| {
-        // Means over templates are rounded again, so equal ones are made equal again.
+        // Averaging rounds again, so scores that differ only by rounding are made equal again.
         let rank = cells[0].rank;
         equal_scores(rank, (0..scores.len()).map(|candidate| average(item, candidate)).collect())
     };
     first.iter().enumerate().map(averages).collect()
 }
 
-/// The same scores, those that rounding alone tells apart as one number.
+/// The scores, with values that differ only by rounding made equal.
 fn equal_scores(rank: RankMethod, scores: Vec<Option<f64>>) -> Vec<Option<f64>> {
     let mut equal = rank.equalised(&scores.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
     scores.into_iter().map(|score| score.and_then(|_| equal.next())).collect()
 }
 
-/// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of
+/// Scores of one attribute from debiased probabilities averaged over templates (paper 002, Table 6), for the
 /// comparisons that every template has.
 pub(super) fn scores_of_mean_probabilities(
     samples: &[Sample],
@@ -354,7 +354,7 @@ struct ComparativeScoreRow<'a> {
     score: Option<f64>,
     /// 1 is best; equal scores share the mean of their ranks.
     rank: Option<f64>,
-    /// Judged comparisons behind the score, over all templates.
+    /// Judged comparisons of the candidate over all templates.
     comparisons: usize,
     precision: Precision,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -409,9 +409,9 @@ fn reason(sample: &Sample, position: usize, score: Option<f64>, comparisons: usi
     }
 }
 
-/// The rank of each score, 1 for the highest; none for none.
+/// The rank of each score, 1 for the highest; `None` for a missing score.
 fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
-    // Ranks count from the lowest, and 1 is to be the best.
+    // Ranks count from the lowest value, and rank 1 must be the best.
     let lowered: Vec<f64> = scores.iter().flatten().map(|score| -score).collect();
     let mut ranks = average_ranks(&lowered).expect("scores are numbers").into_iter();
     scores.iter().map(|score| score.and_then(|_| ranks.next())).collect()
@@ -424,7 +424,7 @@ impl CellFigures {
     }
 }
 
-/// The share of all comparisons that the candidate shown first wins as judged; `None` where there is none.
+/// The share of all comparisons, as judged, that the candidate shown first wins; `None` without comparisons.
 pub(super) fn first_wins(cells: &[&CellFigures]) -> Option<f64> {
     let comparisons: usize = cells.iter().map(|cell| cell.judged).sum();
     let won: f64 = cells.iter().filter_map(|cell| Some(cell.before?.p_a * cell.judged as f64)).sum();

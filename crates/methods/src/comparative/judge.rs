@@ -1,4 +1,4 @@
-//! Puts comparisons to the model and writes each verdict down as it comes.
+//! Queries the model about comparisons and writes each verdict as it arrives.
 
 use probity_data::Sample;
 use probity_lm::{
@@ -20,7 +20,7 @@ use crate::{MethodError, Run, RunOutput};
 /// The table of all comparisons.
 pub(super) const COMPARISONS: &str = "comparisons";
 
-/// Takes the verdict on the comparison of that index, and the output to write its row to.
+/// Receives the index of a comparison, its verdict, and the output for its row.
 type KeepComparison<'k> = dyn FnMut(usize, ComparisonVerdict, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 /// One question: is candidate `i`, shown first, better than candidate `j`?
@@ -34,14 +34,14 @@ pub(super) struct ComparisonQuestion {
     pub(super) template: usize,
     /// Position of the first candidate shown.
     pub(super) i: usize,
-    /// Position of the second.
+    /// Position of the second candidate shown.
     pub(super) j: usize,
 }
 
 /// The answer to a [`ComparisonQuestion`].
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ComparisonVerdict {
-    /// Which candidate is better; of sampled answers the probabilities are their shares, and there is no mass.
+    /// The better candidate. For sampled answers the probabilities are shares, without a mass.
     pub(super) answer: Answer<usize>,
     /// Log-probabilities of the two labels.
     logprobs: Option<[f64; 2]>,
@@ -67,35 +67,35 @@ impl ComparisonVerdict {
         Self { answer: Answer::likeliest(result), logprobs, samples: None }
     }
 
-    /// P(first is better), where there is an answer.
+    /// P(first is better), if there is an answer.
     pub(super) fn p(&self) -> Option<f64> {
         self.answer.probabilities.as_ref().map(|p| p[0])
     }
 }
 
-/// The sampled answers to one comparison. They come in any order, and what is kept of them depends on none.
+/// The sampled answers to one comparison. They arrive in any order; the result is independent of it.
 #[derive(Default)]
 struct Sampled {
     done: usize,
     tally: SampledTally,
-    /// How the first that failed ended, by its place among the samples.
+    /// The outcome of the first failed sample, with its index.
     failed: Option<(usize, Outcome)>,
-    /// How the first whose tokens have no text ended, in the same way: the model has said why.
+    /// The outcome of the first sample whose tokens decode to no text, with its index.
     without_text: Option<(usize, Outcome)>,
-    /// Of the first sample; all have the same prompt.
+    /// From the first sample; all have the same prompt.
     prompt_tokens: Option<usize>,
 }
 
 impl Sampled {
-    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is
-    /// the model's outcome.
+    /// Counts one generated answer. An answer that ends at once names no label; any other missing text keeps the
+    /// model's outcome.
     fn add(&mut self, sample: usize, result: &GenerateResult, label_words: &[String]) {
         self.done += 1;
         if sample == 0 {
             self.prompt_tokens = Some(result.prompt_tokens);
         }
         if !result.outcome.has_say() {
-            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
+            // Not counted as unparsed: the failure concerns the prompt, not the answer.
             return keep_first(&mut self.failed, sample, &result.outcome);
         }
         match answer_of(result).ok().and_then(|text| last_label(&text, label_words)) {
@@ -108,7 +108,7 @@ impl Sampled {
         }
     }
 
-    /// Paper eq. 5 over the samples that could be read.
+    /// Paper eq. 5 over the parsed samples.
     fn verdict(self) -> ComparisonVerdict {
         let Self { tally, failed, without_text, prompt_tokens, .. } = self;
         let parsed = tally.first + tally.second;
@@ -116,7 +116,7 @@ impl Sampled {
         let outcome = match failed.or(without_text.filter(|_| parsed == 0)) {
             Some((_, outcome)) => outcome,
             None if parsed == 0 => Outcome::Unparsed {
-                why: format!("none of {} samples names a label and ends by itself", tally.unparsed),
+                why: format!("none of {} sampled answers is complete and names a label", tally.unparsed),
             },
             None if tally.first == tally.second => Outcome::Tie,
             None => Outcome::Scored,
@@ -128,7 +128,7 @@ impl Sampled {
     }
 }
 
-/// Takes the outcome of a sample in the place of a later one's.
+/// Keeps the outcome of the sample with the lowest index.
 fn keep_first(kept: &mut Option<(usize, Outcome)>, sample: usize, outcome: &Outcome) {
     if kept.as_ref().is_none_or(|(first, _)| sample < *first) {
         *kept = Some((sample, outcome.clone()));
@@ -156,7 +156,7 @@ struct ComparisonRow<'a> {
     samples: Option<SampledTally>,
 }
 
-/// Everything that is needed to put a comparison into words.
+/// The inputs for rendering comparisons as prompts.
 pub(super) struct ComparisonJudge<'a> {
     pub(super) params: &'a ComparativeParams,
     pub(super) samples: &'a [Sample],
@@ -164,22 +164,22 @@ pub(super) struct ComparisonJudge<'a> {
     pub(super) layout: PromptLayout,
     /// `templates[attribute][template]`.
     pub(super) templates: Vec<Vec<Template>>,
-    /// The model's arithmetic, for each row.
+    /// The model's numeric precision, for each row.
     pub(super) precision: Precision,
 }
 
-/// What the judge said, in the order of the comparisons.
+/// The verdicts, in the order of the comparisons.
 #[derive(Default)]
 pub(super) struct JudgedComparisons {
     pub(super) comparisons: Vec<ComparisonQuestion>,
     pub(super) verdicts: Vec<ComparisonVerdict>,
-    /// Where there was one.
+    /// Present with a budget.
     pub(super) budget: Option<BudgetFigures>,
 }
 
 impl ComparisonJudge<'_> {
-    /// The comparisons of all samples, attributes and templates: the same pairs of a sample for each attribute and
-    /// template.
+    /// The comparisons of all samples, attributes and templates. Each attribute and template has the same pairs of a
+    /// sample.
     pub(super) fn comparisons(&self) -> Vec<ComparisonQuestion> {
         let (attributes, templates) = (self.templates.len(), self.params.template.len());
         let mut all = Vec::new();
@@ -187,7 +187,7 @@ impl ComparisonJudge<'_> {
             let pairs = self
                 .params
                 .pairs
-                // Drawn by the sample's id and not by its place: samples that are added change no other sample's pairs.
+                // Seeded by the sample's id, not its position: added samples do not change the pairs of others.
                 .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
                 all.extend(pairs.iter().map(|&(i, j)| ComparisonQuestion { item, attribute, template, i, j }));
@@ -196,7 +196,7 @@ impl ComparisonJudge<'_> {
         all
     }
 
-    /// Asks the model about all comparisons, or as many as the budget allows.
+    /// Judges all comparisons, or as many as the budget allows.
     pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {
         if let Some(budget) = self.params.budget {
             return self.judge_within(budget, run);
@@ -206,8 +206,7 @@ impl ComparisonJudge<'_> {
         Ok(JudgedComparisons { comparisons, verdicts, budget: None })
     }
 
-    /// Asks the model about each of these comparisons, before which so many were. A row is written as soon as it is
-    /// answered.
+    /// Judges these comparisons, which follow `before` earlier ones. Each row is written as soon as its answer arrives.
     pub(super) fn ask(
         &self,
         comparisons: &[ComparisonQuestion],
@@ -220,7 +219,7 @@ impl ComparisonJudge<'_> {
             if self.has_empty_candidate(comparison) {
                 verdicts[index] = Some(ComparisonVerdict::none(Outcome::Empty));
             } else {
-                // Prompts are made when the model takes them; that all of them can be is found out first.
+                // Prompts are rendered when the model takes them; this checks first that all of them render.
                 run.quotes(self.render(comparison)?.quoted);
                 asked.push(index);
             }
@@ -289,7 +288,7 @@ impl ComparisonJudge<'_> {
         keep: &mut KeepComparison<'_>,
     ) -> Result<(), MethodError> {
         let requests =
-            // The samples of one prompt stand together, so that it is computed once.
+            // The samples of one prompt are adjacent, so that its prefix is computed once.
             (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
         let mut open: Vec<Sampled> = asked.iter().map(|_| Sampled::default()).collect();
         run.generate(requests, |request, result, output| {
@@ -336,7 +335,7 @@ impl ComparisonJudge<'_> {
             candidate_i: &sample.candidates[i].id,
             candidate_j: &sample.candidates[j].id,
             p: verdict.p(),
-            // JSON has no −∞: a label that is impossible has no log-probability, and p says which one it is.
+            // JSON has no −∞: an impossible label has no log-probability, and p shows which label it is.
             logprob_i: verdict.logprobs.map(|l| l[0]).filter(|l| l.is_finite()),
             logprob_j: verdict.logprobs.map(|l| l[1]).filter(|l| l.is_finite()),
             mass: verdict.answer.mass,
@@ -348,8 +347,8 @@ impl ComparisonJudge<'_> {
     }
 }
 
-/// The position of the label that is named last in `text`, as a word of its own and in the same case; the longer one
-/// where two end together.
+/// The index of the label named last in `text`, as a separate word with the same case. The longer one wins if two end
+/// at the same position.
 pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
     let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let named = |label: &String| {

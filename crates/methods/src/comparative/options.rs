@@ -20,7 +20,7 @@ use crate::question::{LayoutOptions, SubjectOptions};
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComparativeParams {
-    /// What is judged.
+    /// The attributes to judge.
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// Prompt template: NAME or FILE; repeatable
@@ -119,15 +119,15 @@ const AUTO: &str = "auto";
 /// How comparisons become scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ranking {
-    /// By what the samples are.
+    /// Chosen by the samples.
     #[default]
     Auto,
-    /// As told.
+    /// As set by the user.
     By(RankMethod),
 }
 
 impl Ranking {
-    /// What is in force for these samples.
+    /// The ranking in force for these samples.
     pub(super) fn of(self, params: &ComparativeParams, samples: &[Sample]) -> RankMethod {
         match self {
             Self::By(method) => method,
@@ -171,7 +171,7 @@ impl JsonSchema for Ranking {
     }
 }
 
-/// Over which comparisons one debiasing weight is estimated.
+/// The comparisons over which a debiasing weight is estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DebiasMode {
@@ -186,12 +186,12 @@ pub enum DebiasMode {
     PerPrompt,
 }
 
-/// How one comparison is decided.
+/// How a comparison is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decide {
     /// From the probabilities of the two labels (paper eq. 3).
     Prob,
-    /// From so many generated answers (paper eqs. 4–5).
+    /// From this many generated answers (paper eqs. 4–5).
     Samples(usize),
 }
 
@@ -206,17 +206,17 @@ impl fmt::Display for Decide {
 
 written_as_text!(Decide);
 
-/// The most answers that decide a comparison.
+/// The maximum number of answers for a comparison.
 const MOST_SAMPLES: usize = 1000;
 
-/// Why a text is no [`Decide`].
+/// A text that is not a [`Decide`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum DecideError {
-    /// It is neither of the two ways.
+    /// Neither of the two forms.
     #[error("expected prob or samples:K")]
     Form,
-    /// The number of samples is no number, or more than anybody can wait for.
-    #[error("`{0}` is no number of samples from 1 to {MOST_SAMPLES}")]
+    /// The number of samples is not a number or exceeds the maximum.
+    #[error("`{0}` is not a number of samples from 1 to {MOST_SAMPLES}")]
     Number(String),
 }
 
@@ -235,7 +235,7 @@ impl FromStr for Decide {
     }
 }
 
-/// The answers that stand for the first and for the second candidate.
+/// The answers for the first and the second candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelWords(pub [String; 2]);
 
@@ -247,17 +247,17 @@ impl LabelWords {
     }
 }
 
-/// Why a text is no [`LabelWords`].
+/// A text that is not a [`LabelWords`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum LabelWordsError {
-    /// It is not two words.
-    #[error("expected two words with a comma between them, such as A,B")]
+    /// Not two words.
+    #[error("expected two words separated by a comma, such as A,B")]
     Form,
-    /// One of them is no text.
+    /// One of them is empty.
     #[error("a label word is empty")]
     Empty,
-    /// Both are the same.
-    #[error("the two label words are the same")]
+    /// Both are equal.
+    #[error("the two label words are equal")]
     Same,
 }
 

@@ -1,4 +1,4 @@
-//! Pairs with a known better one: accuracy in each order, over both, and how often the orders agree.
+//! Samples with a preferred candidate: accuracy in each order and over both, and agreement between the orders.
 
 use probity_data::{Preference, Sample};
 use probity_lm::text::counted;
@@ -10,34 +10,34 @@ use super::options::ComparativeParams;
 use crate::figures::{mean, number};
 use crate::{Headline, Table, cells};
 
-/// Accuracy on items with two candidates and a preference between them, for one attribute and template.
+/// Accuracy on samples with two candidates and a preference, for one attribute and template.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct ComparativePreferenceFigures {
     attribute: String,
     template: String,
-    /// Decided at this threshold: 0.5 as judged, τ debiased.
+    /// The decision threshold: 0.5 as judged, τ debiased.
     threshold: f64,
     debiased: bool,
-    /// Items with a preference.
+    /// Samples with a preference.
     items: usize,
-    /// Of these left out: people saw no difference, or there are more than two candidates.
+    /// Omitted samples: no preference between the two, or more than two candidates.
     preferred_none: usize,
     not_a_pair: usize,
-    /// Pairs with a verdict in some order, and those with none (empty, too long …).
+    /// Pairs with a verdict in at least one order, and those without (empty, too long …).
     judged: usize,
     not_judged: usize,
-    /// The candidate that the file names first shown first.
+    /// The candidate that is first in the file is shown first.
     first_order: PairwiseAccuracy,
-    /// Shown second.
+    /// It is shown second.
     second_order: PairwiseAccuracy,
     /// p averaged over both orders.
     both_orders: PairwiseAccuracy,
-    /// Share of items with the same verdict in both orders.
+    /// The share of samples with the same verdict in both orders.
     agreement: Option<f64>,
 }
 
-/// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is
-/// not wanted.
+/// One entry per attribute and template, and another with debiasing. Empty if no sample has a preference or gold is not
+/// wanted.
 pub(super) fn figures(
     params: &ComparativeParams,
     samples: &[Sample],
@@ -54,12 +54,12 @@ pub(super) fn figures(
     cells.iter().flat_map(of_cell).collect()
 }
 
-/// The accuracy over both orders for each attribute and template, debiased where that is in force.
+/// The accuracy over both orders for each attribute and template, debiased if debiasing is on.
 pub(super) fn headline(figures: &[ComparativePreferenceFigures]) -> impl Iterator<Item = Headline> {
     let in_force = |index: usize, one: &ComparativePreferenceFigures| {
         figures.get(index + 1).is_none_or(|next| (&next.attribute, &next.template) != (&one.attribute, &one.template))
     };
-    // Each cell's debiased entry follows its plain one, and is the one in force.
+    // A cell's debiased entry follows its plain entry and takes precedence.
     let last = figures.iter().enumerate().filter(move |(index, one)| in_force(*index, one));
     last.map(|(_, one)| Headline::new("accuracy", Some(&one.attribute), one.both_orders.accuracy))
 }
@@ -91,7 +91,7 @@ fn cell_figures(
             continue;
         };
         let gold = if better == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
-        // Reweighted probabilities decide at 0.5 as the others do at τ.
+        // Reweighted probabilities at 0.5 decide as the original ones at τ.
         let comparisons = if debiased { cell.reweighted(item) } else { cell.items[item].clone() };
         agreed.extend(agreements(&comparisons, 0.5));
         *(if comparisons.judged().is_empty() { &mut figures.not_judged } else { &mut figures.judged }) += 1;
@@ -105,7 +105,7 @@ impl ComparativePreferenceFigures {
     fn add(&mut self, judged: &[PairComparison], gold: [f64; 2]) {
         let first = judged.iter().find(|c| (c.i, c.j) == (0, 1)).copied();
         let second = judged.iter().find(|c| (c.i, c.j) == (1, 0)).copied();
-        // The mean of p and 1 − p of the other order, in the form that is exactly one half where the two orders cancel.
+        // The mean of p and 1 − p of the other order, written so that it is exactly 0.5 if the two orders cancel.
         let both =
             first.zip(second).map(|(first, second)| PairComparison { p: 0.5 + (first.p - second.p) / 2.0, ..first });
         let add = |figure: &mut PairwiseAccuracy, comparison: Option<PairComparison>| {
@@ -117,7 +117,7 @@ impl ComparativePreferenceFigures {
     }
 }
 
-/// The table for people.
+/// The figures as a table.
 pub(super) fn table(figures: &[ComparativePreferenceFigures], rank: RankMethod) -> Table {
     let columns =
         ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
@@ -133,14 +133,14 @@ pub(super) fn table(figures: &[ComparativePreferenceFigures], rank: RankMethod) 
         table.note(format!("{}, template {}: pairs not judged: {}", one.attribute, one.template, one.not_judged));
     }
     if let Some(one) = figures.first() {
-        table.note("Order (1, 2) shows the file's first candidate first. Both orders: p averaged. Guessing has 0.5.");
+        table.note("Order (1, 2) shows the file's first candidate first. Both orders: p averaged. Chance is 0.5.");
         if rank != RankMethod::MeanProb || figures.iter().any(|other| other.template != one.template) {
-            table.note(format!("The verdict is by the candidates' scores: {}, averaged over templates.", rank.name()));
+            table.note(format!("The conclusion uses candidate scores ({}, averaged over templates).", rank.name()));
         }
         if one.preferred_none + one.not_a_pair > 0 {
             let [none, no_pair] = [one.preferred_none, one.not_a_pair].map(|count| counted(count, "item"));
             table.note(format!(
-                "left out: {none} where people saw no difference, {no_pair} of other than two candidates"
+                "omitted: {none} without a human preference between the two, {no_pair} without exactly two candidates"
             ));
         }
     }

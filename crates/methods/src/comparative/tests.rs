@@ -65,7 +65,7 @@ fn a_perfect_three_item_ranking_has_win_ratios_of_one_half_and_zero() {
 
 #[test]
 fn candidates_of_one_text_have_one_score_and_one_rank_under_every_ranking() {
-    // Gold differs, texts do not; which comparisons are drawn and rounding must not rank them.
+    // Gold differs but texts do not: neither the drawn pairs nor rounding may rank them.
     let mut same = sample("a", &[1.0, 3.0, 2.0]);
     let text = same.candidates[0].text.clone();
     same.candidates.iter_mut().for_each(|candidate| candidate.text.clone_from(&text));
@@ -106,7 +106,8 @@ fn the_analyses_leave_out_a_candidate_that_could_not_be_judged() {
 
 #[test]
 fn of_few_comparisons_the_median_over_those_drawn_debiases_them() {
-    // Every p is above one half: decided there, all candidates win half of a full set, and subsets say next to nothing.
+    // Every p is above 0.5: at that threshold all candidates win half of a full set, and subsets carry almost no
+    // information.
     let biased = summary(&format!("{COMPARE} --analyses --analysis-runs 20"), &samples(), &pair_judge(0.5, 8.0));
     let rows = at(&biased.values, "/analyses/subsets").as_array().expect("some");
     let of = |row: &Value, way: &str| row[way].as_f64().expect("defined");
@@ -120,7 +121,7 @@ fn of_few_comparisons_the_median_over_those_drawn_debiases_them() {
 
 #[test]
 fn the_first_line_says_what_debiasing_changed() {
-    // Every p is above one half, so that all candidates are level before debiasing.
+    // Every p is above 0.5, so all candidates are equal before debiasing.
     let says = |more: &str| {
         let found = summary(&format!("{COMPARE} {more}"), &samples(), &pair_judge(0.5, 8.0));
         found.verdict.first().and_then(|one| one.agreement.clone()).expect("there is gold")
@@ -132,8 +133,8 @@ fn the_first_line_says_what_debiasing_changed() {
 
 #[test]
 fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
-    // Template 1 sees the difference of qualities but leans to one side; template 2 sees it turned around and half as
-    // large, and leans to the other.
+    // Template 1 sees the quality difference but is biased to one position. Template 2 sees half the difference with
+    // the opposite sign, and is biased to the other.
     let model = ScriptedModel::from_probabilities(|request| {
         let shown = qualities(&request.prompt);
         let of_second = request.prompt.text().starts_with("Below");
@@ -145,7 +146,7 @@ fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
     let of = |name: &str| figure(&both, &format!("/gold/0/{name}/spearman/mean"));
     assert_eq!(at(&both.values, "/prompts/0/gold/debiased/spearman/mean"), 1.0);
     assert_eq!(at(&both.values, "/prompts/1/gold/debiased/spearman/mean"), -1.0);
-    // The stronger template decides once both are debiased.
+    // After debiasing the stronger template decides.
     assert_eq!(of("scores_of_mean_probabilities"), 1.0);
     let cells: Vec<&Cell> = both.tables.iter().flat_map(|table| &table.rows).flatten().collect();
     assert!(cells.contains(&&Cell::from("mean of templates' probabilities")), "{cells:?}");
@@ -155,7 +156,7 @@ fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
 fn a_result_says_which_search_its_most_likely_orders_come_from() {
     let search = |candidates: usize, rank: &str| {
         let golds: Vec<f64> = (0..candidates).map(|k| k as f64).collect();
-        // Whims that no order fits.
+        // Random verdicts that no ranking fits.
         let whims = ScriptedModel::from_probabilities(|request| {
             let shown = qualities(&request.prompt);
             let p = ((shown[0] * 23.0 + shown[1] + 1.0) * 5.0 * 0.618_033_988_749_895).fract();
@@ -176,7 +177,7 @@ fn a_result_says_which_search_its_most_likely_orders_come_from() {
 
 #[test]
 fn of_pairs_the_scores_are_mean_probabilities_and_say_what_the_verdict_says() {
-    // The first one shown wins every comparison, by more where it is the better one.
+    // The candidate shown first wins every comparison, with a larger margin if it is the better one.
     let pairs: Vec<Sample> = (0..4_u8)
         .map(|k| {
             let mut pair = sample(&format!("p{k}"), &[2.0, 1.0]);
@@ -223,7 +224,7 @@ fn a_judge_that_favours_the_first_is_debiased_to_one_half_and_regains_its_rankin
 
 #[test]
 fn each_scope_of_debiasing_uses_its_own_comparisons() {
-    // The bias depends on the template: 2 states the task first.
+    // The bias depends on the template: template 2 states the task first.
     let model = ScriptedModel::from_probabilities(|request| {
         let shown = qualities(&request.prompt);
         let bias = if request.prompt.text().starts_with("Below") { 3.0 } else { -1.0 };
@@ -263,7 +264,7 @@ fn a_threshold_comes_from_pairs_judged_in_both_orders_only() {
 #[test]
 fn notes_tell_a_shared_threshold_from_comparisons_that_are_all_alike() {
     let two = format!("{COMPARE} --template 1 --template 2");
-    // Template 2 states the task first, and has a bias of its own.
+    // Template 2 states the task first and has a different bias.
     let model = || {
         ScriptedModel::from_probabilities(|request| {
             let shown = qualities(&request.prompt);
@@ -389,7 +390,7 @@ fn rows_say_what_was_compared_in_their_final_order() {
     );
 }
 
-/// Generates an answer from the seed, so that samples differ and repeat.
+/// Generates an answer from the seed, so that samples differ and are reproducible.
 fn sampler(answer: impl Fn(u64, &[f64]) -> &'static str + Send + Sync + 'static) -> ScriptedModel {
     pair_judge(1.0, 0.0).with_generation(move |request| {
         let Sampling::Random { seed, .. } = request.sampling else { panic!("answers are sampled") };
@@ -439,7 +440,7 @@ fn sampled_answers_without_any_label_are_unparsed_and_even_ones_tie() {
     assert_eq!(summary(&format!("{COMPARE} --decide samples:2"), &all, &model).outcomes.get("tie"), 2);
 }
 
-/// Collects all prompts that a run would send.
+/// All prompts that a run would send.
 fn prompts(args: &str, samples: &[Sample]) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&seen);
@@ -546,8 +547,8 @@ fn preferences_are_counted_in_each_order_and_over_both() {
     all.iter_mut().flat_map(|s| &mut s.candidates).for_each(|c| c.scores.clear());
     let summary = summary(COMPARE, &all, &pair_judge(1.0, 2.0));
     let path = |name: &str| format!("/preference/0/{name}");
-    // The first shown always wins as judged: right in order (1, 2) where the first is better, in order (2, 1) where the
-    // second is.
+    // The candidate shown first always wins as judged: correct in order (1, 2) if the first is better, in order (2, 1)
+    // if the second is.
     assert_eq!(figure(&summary, &path("first_order/accuracy")), 0.5);
     assert_eq!(figure(&summary, &path("second_order/accuracy")), 0.5);
     assert_eq!(figure(&summary, &path("both_orders/accuracy")), 1.0);
@@ -625,7 +626,7 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
     assert!(matches!(run(COMPARE, &[], &untouched).0, Err(MethodError::NoSamples)));
 }
 
-/// Refuses everything after so many rows, like a full disk.
+/// Fails after this many rows, like a full disk.
 struct Full {
     room: usize,
     kept: Vec<usize>,
@@ -658,7 +659,7 @@ fn a_full_disk_ends_the_run_with_its_own_error_and_finished_rows_kept() {
     assert_eq!(full.kept, [35, 34, 33, 32, 31], "answers come last first from the scripted model");
 }
 
-/// A judge without a preference for a place, whose log-odds are off by as much as the names of two texts say.
+/// A judge without position bias, whose log-odds have noise seeded by the two texts.
 fn noisy(noise: f64) -> ScriptedModel {
     ScriptedModel::from_probabilities(move |request| {
         let shown = qualities(&request.prompt);
@@ -669,7 +670,7 @@ fn noisy(noise: f64) -> ScriptedModel {
     })
 }
 
-/// Samples of twelve candidates with qualities apart by something.
+/// Samples of twelve candidates whose qualities differ by `step`.
 fn crowds(step: f64) -> Vec<Sample> {
     (0..3)
         .map(|k| {
@@ -770,9 +771,9 @@ fn budgets_that_connect_nothing_or_contradict_are_refused() {
         ("--budget some", "auto"),
         ("--budget auto --sure 1", "--sure"),
         ("--budget auto --sure 0", "--sure"),
-        ("--sure 0.9", "it means nothing without `budget`"),
-        ("--stop best", "it means nothing without `budget`"),
-        ("--choose gain", "it means nothing without `budget`"),
+        ("--sure 0.9", "it requires `budget`"),
+        ("--stop best", "it requires `budget`"),
+        ("--choose gain", "it requires `budget`"),
     ] {
         let error = told(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");

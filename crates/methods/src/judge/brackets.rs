@@ -1,62 +1,61 @@
-//! Verdicts in double brackets, read off the text of an answer.
+//! Parses verdicts in double brackets from answers.
 
 use super::denial::{ends_sentence, is_denied};
 use crate::quote::{closes_square, is_dress, is_invisible, opens_square, without_dress};
 
-/// What a verdict begins with.
+/// The start of a verdict.
 pub(crate) const MARKER: &str = "[[";
 
-/// Characters of a malformed verdict that are shown.
+/// The number of characters of a malformed verdict that messages show.
 const SHOWN: usize = 40;
 
-/// Why a text says no verdict.
+/// Why a text has no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoVerdict {
     /// An empty text.
     #[error("nothing was generated")]
     NoText,
-    /// No brackets.
-    #[error("the text holds no [[…]]")]
+    /// There are no brackets.
+    #[error("the text contains no [[…]]")]
     NoMarker,
-    /// With what stands in it, as far as it is shown.
+    /// The brackets contain no offered verdict; holds the shortened content.
     #[error("the last verdict is [[{0}]], which was not offered")]
     NotOffered(String),
-    /// An offered verdict in other brackets. It may be a quotation, so it is no verdict; but it takes an earlier verdict
-    /// back, unless it says the same.
-    #[error("the last verdict is {0}, which is not in double brackets [[…]]")]
+    /// An offered verdict in other brackets. It may be a quotation and is not a verdict, but it cancels an earlier
+    /// verdict unless both agree.
+    #[error("the last verdict {0} is not in double brackets [[…]]")]
     Loose(String),
-    /// A verdict whose clause says that it is none.
+    /// A verdict that its clause denies.
     #[error("the text denies its last verdict {0}")]
     Denied(String),
-    /// Two verdicts that differ.
+    /// Two different verdicts in one sentence.
     #[error("the last sentence with a verdict has two different ones, {0} last")]
     Two(String),
 }
 
-/// Brackets around what may be a verdict.
+/// Brackets around a possible verdict.
 struct Brackets<'t> {
-    /// Where they begin.
+    /// The start of the brackets.
     start: usize,
-    /// Where what stands in them begins.
+    /// The start of the content.
     inside: usize,
-    /// What follows them in the text.
+    /// The end of the brackets.
     after: usize,
-    /// With the brackets, as they stand.
+    /// The text with its brackets.
     whole: &'t str,
     content: &'t str,
-    /// Two opening and two closing brackets, with nothing visible between.
+    /// Two opening and two closing brackets, with no visible character in between.
     is_double: bool,
-    /// The clause around them says that this is not the verdict.
+    /// The clause denies the verdict.
     is_denied: bool,
 }
 
-/// What a verdict in LaTeX begins with: `\\boxed{B}`.
+/// The start of a verdict in LaTeX: `\\boxed{B}`.
 const BOX: &str = "boxed{";
 
-/// The last `[[…]]` of an answer, by its position among what was offered. Anything else in it than exactly one of them,
-/// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
-/// A verdict that its clause denies is none, and takes back an earlier one that says the same. A sentence with two
-/// different verdicts has none.
+/// The index in `offered` of the last `[[…]]` in an answer. Anything other than exactly one offered verdict, in any
+/// decoration, is no verdict and cancels an earlier one. A denied verdict does not count, and cancels an earlier one
+/// that is equal. A sentence with two different verdicts has none.
 pub fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
         return Err(NoVerdict::NoText);
@@ -82,8 +81,8 @@ pub fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> 
     last
 }
 
-/// Whether the marker at this position of an answer is not denied, shares its sentence with no other verdict, and is
-/// followed by nothing that may be one.
+/// Checks that the marker at this position is not denied, shares its sentence with no other verdict, and is followed by
+/// no other possible verdict.
 pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> Result<(), NoVerdict> {
     let inside = marker + MARKER.len();
     let mut sentence = SentenceVerdicts::default();
@@ -103,18 +102,18 @@ pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> R
     Ok(())
 }
 
-/// The verdicts in double brackets of the sentence that is read.
+/// The verdicts in double brackets of the current sentence.
 #[derive(Default)]
 struct SentenceVerdicts {
     first: Option<usize>,
-    /// Whether another differs from the first.
+    /// Whether the sentence has different verdicts.
     differ: bool,
-    /// Where the last one ended.
+    /// The end of the last verdict.
     end: usize,
 }
 
 impl SentenceVerdicts {
-    /// Adds the verdict in these brackets; returns whether its sentence has a different one too.
+    /// Adds a verdict; returns whether its sentence has different verdicts.
     fn has_two(&mut self, text: &str, one: &Brackets<'_>, said: usize) -> bool {
         if ends_sentence(text.get(self.end..one.start).unwrap_or_default()) {
             *self = Self::default();
@@ -125,14 +124,14 @@ impl SentenceVerdicts {
     }
 }
 
-/// Which of the offered verdicts this is, without dress: `**B**`, `$B$`, `(B)`, `Ｂ`.
+/// The index of the offered verdict, ignoring decoration: `**B**`, `$B$`, `(B)`, `Ｂ`.
 fn position(content: &str, offered: &[String]) -> Option<usize> {
-    // No text that is quoted in a prompt has a verdict in double brackets on one line.
+    // Quoted texts in a prompt never contain a verdict in double brackets on one line.
     if content.contains(['\n', '\r']) {
         return None;
     }
     let plain: String = content.chars().filter(|c| !is_invisible(*c)).map(narrow).collect();
-    // A share of a hundred is no rating.
+    // A percentage is not a rating.
     if plain.contains('%') {
         return None;
     }
@@ -141,7 +140,7 @@ fn position(content: &str, offered: &[String]) -> Option<usize> {
     offered.iter().position(|name| name == bare)
 }
 
-/// The whole number that a text is with a fraction of zeros: `3` of `3.0`.
+/// The integer part of a number whose decimals are all zero: `3` for `3.0`.
 pub(super) fn whole_part(text: &str) -> Option<&str> {
     let (whole, zeros) = text.split_once('.')?;
     let is_whole = whole.ends_with(|c: char| c.is_ascii_digit());
@@ -156,8 +155,8 @@ fn narrow(c: char) -> char {
     }
 }
 
-/// All groups of opening square brackets with what stands behind them up to a closing one, or to the end of the line;
-/// and what is in a box of LaTeX.
+/// All groups of opening square brackets with their content up to a closing bracket or the end of the line, and all
+/// LaTeX boxes.
 fn all_brackets(text: &str) -> impl Iterator<Item = Brackets<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -172,7 +171,7 @@ fn all_brackets(text: &str) -> impl Iterator<Item = Brackets<'_>> {
     })
 }
 
-/// What is in square brackets that open here.
+/// The group of square brackets that opens at `start`.
 fn bracketed(text: &str, start: usize) -> Brackets<'_> {
     let (inside, opened) = run_of(text, start, opens_square);
     let is_end = |c| closes_square(c) || opens_square(c) || c == '\n';
@@ -183,8 +182,8 @@ fn bracketed(text: &str, start: usize) -> Brackets<'_> {
     Brackets { start, inside, after, whole: &text[start..after], content, is_double, is_denied }
 }
 
-/// What is in a box of LaTeX that begins here, up to its last brace. Texts in prompts may hold one, so it is no verdict
-/// by itself.
+/// The LaTeX box that begins at `start`, up to its matching brace. Texts in prompts may contain one, so a box alone is
+/// no verdict.
 fn boxed(text: &str, start: usize) -> Brackets<'_> {
     let inside = start + BOX.len();
     let (mut depth, mut end) = (1_usize, inside);
@@ -205,8 +204,8 @@ fn boxed(text: &str, start: usize) -> Brackets<'_> {
     Brackets { start, inside, after, whole, content, is_double: false, is_denied }
 }
 
-/// Where a run of brackets ends that begins here, and how many stand next to each other in each part of it. White space
-/// parts them; what is invisible and the backslashes of Markdown do not.
+/// The end of a run of brackets, and the number of adjacent brackets in each of its parts. White space separates parts;
+/// invisible characters and Markdown backslashes do not.
 fn run_of(text: &str, start: usize, is_bracket: fn(char) -> bool) -> (usize, Vec<usize>) {
     let (mut end, mut parts) = (start, Vec::new());
     let mut is_apart = true;

@@ -1,42 +1,42 @@
 //! Verdicts that their own clause denies: `not [[A]]`, `[[A]] is wrong`, `[[A]] is worse`.
 
-/// Words that deny a verdict; so does any that ends in `n't`.
+/// Words that deny a verdict, besides all that end in `n't`.
 const NEGATIONS: [&str; 5] = ["not", "never", "neither", "nor", "cannot"];
 /// Words that deny a verdict after a verb: `[[A]] is wrong`.
 const WRONG: [&str; 12] = [
     "wrong", "incorrect", "false", "untrue", "mistaken", "mistake", "invalid", "worse", "worst", "weaker", "weakest",
     "inferior",
 ];
-/// Verbs that a denial after a verdict begins with.
+/// Verbs that start a denial after a verdict.
 const VERBS: [&str; 15] = [
     "is", "was", "be", "been", "would", "could", "can", "should", "does", "did", "seems", "looks", "may", "might",
     "must",
 ];
-/// Words that may be between a denial and the verdict.
+/// Words allowed between a denial and the verdict.
 const FILLERS: [&str; 32] = [
     "a", "an", "the", "to", "be", "it", "is", "was", "this", "that", "my", "final", "correct", "right", "better",
     "best", "verdict", "answer", "choice", "decision", "rating", "score", "think", "believe", "say", "choose", "give",
     "really", "actually", "simply", "clearly", "necessarily",
 ];
-/// Words on either side that are looked at.
+/// The number of words examined on either side.
 const NEAR: usize = 8;
 const SEPARATORS: [char; 2] = [' ', '\t'];
 
-/// Whether the clause of the verdict between these parts of a text denies it.
+/// Whether the clause around a verdict denies it.
 pub(super) fn is_denied(before: &str, after: &str) -> bool {
-    // Nearest first. What follows the last punctuation belongs to the clause.
+    // Nearest word first. Text after the last punctuation belongs to the clause.
     let before = clause(before.rsplit(SEPARATORS), |word| word.rsplit_once(ends_clause).map(|(_, rest)| rest));
     denies_next(&before) || denies_previous(&clause_after(after))
 }
 
 /// Whether a sentence ends between two verdicts.
 pub(super) fn ends_sentence(between: &str) -> bool {
-    // The point of an abbreviation ends none.
+    // The full stop of an abbreviation ends no sentence.
     let between = between.to_lowercase().replace("vs.", "vs");
     between.contains(['.', '!', '?', ';', ':', '…', '\n', '\r', '。', '！', '？', '；', '：'])
 }
 
-/// `it is not`, `I don't think it is`, `rather than` before a verdict; the nearest word is first.
+/// `it is not`, `I don't think it is`, `rather than` in front of a verdict; nearest word first.
 fn denies_next(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str).skip_while(|word| FILLERS.contains(word));
     match words.next() {
@@ -51,7 +51,7 @@ fn denies_next(words: &[String]) -> bool {
 fn denies_previous(words: &[String]) -> bool {
     let Some(verb) = words.first().map(String::as_str) else { return false };
     if !VERBS.contains(&verb) {
-        // `[[A]] not [[B]]` denies the other one.
+        // `[[A]] not [[B]]` denies the other verdict.
         return is_negation(verb) && (verb.ends_with("n't") || verb == "cannot");
     }
     let is_filler = |word: &&str| FILLERS.contains(word) || VERBS.contains(word);
@@ -68,7 +68,7 @@ fn clause_after(after: &str) -> Vec<String> {
     clause(after.split(SEPARATORS), |word| word.split_once(ends_clause).map(|(rest, _)| rest))
 }
 
-/// Words up to the end of the clause, in lower case and without the decoration around them.
+/// Words up to the end of the clause, lower case and without decoration.
 fn clause<'t>(words: impl Iterator<Item = &'t str>, cut: impl Fn(&'t str) -> Option<&'t str>) -> Vec<String> {
     let mut found = Vec::new();
     for word in words.take(NEAR) {

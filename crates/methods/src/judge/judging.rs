@@ -1,4 +1,4 @@
-//! A judge: one model with its prompts, asked a whole work list of questions.
+//! A judge: one model with its prompts, which answers a list of questions.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ const PAIR: &[DataSlot] =
     &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1], REFERENCES];
 const SINGLE: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1], REFERENCES];
 
-/// A text that is judged, and what rows call it.
+/// A text to judge, with its name in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownText<'a> {
     /// Its name in the data: a candidate's id.
@@ -42,23 +42,23 @@ pub struct ShownText<'a> {
     pub text: &'a str,
 }
 
-/// What a judge is asked once.
+/// One question to a judge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgeQuestion<'a> {
-    /// Whose context and instruction are shown.
+    /// The sample whose context and instruction are shown.
     pub sample: &'a Sample,
     /// Position among the judge's attributes.
     pub attribute: usize,
-    /// In the order shown: two texts for a pair, one for a rating.
+    /// In presentation order: two texts for a pair, one for a rating.
     pub shown: Vec<ShownText<'a>>,
-    /// None for a judgement without reference.
+    /// Empty for a judgement without reference.
     pub references: Vec<&'a str>,
-    /// Tells the question from others about the same texts; seeds of sampled answers depend on it.
+    /// Distinguishes the question from others about the same texts; seeds of sampled answers depend on it.
     pub tag: String,
 }
 
 impl JudgeQuestion<'_> {
-    /// How its requests' ids end.
+    /// The suffix of its request ids.
     fn tail(&self) -> String {
         if self.tag.is_empty() { String::new() } else { format!("/{}", self.tag) }
     }
@@ -73,18 +73,18 @@ pub struct ModelJudge<'m> {
     layout: PromptLayout,
     /// By attribute.
     templates: Vec<Template>,
-    /// Settings besides the templates that prompts depend on, by attribute.
+    /// Settings, besides the templates, that prompts depend on, by attribute.
     texts: Vec<[String; 2]>,
-    /// Where the model has a class head: rewards decide.
+    /// Present if the model has a class head: rewards decide.
     reward: Option<RewardJudge>,
-    /// Every answer is sampled at this temperature, also where there is one cycle.
+    /// The temperature of sampled answers, also for a single cycle.
     sampled: Option<f64>,
-    /// Tells its requests from another judge's.
+    /// Distinguishes its requests from those of another judge.
     suffix: String,
 }
 
 impl<'m> ModelJudge<'m> {
-    /// Loads the prompts of each attribute for `model`, and checks them and the options. The model is asked nothing.
+    /// Loads the prompts of each attribute for `model` and validates them and the options, without querying the model.
     pub fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
         options.check()?;
         let reward = RewardJudge::of(model)?;
@@ -137,24 +137,24 @@ impl<'m> ModelJudge<'m> {
         Ok(())
     }
 
-    /// The same judge, which samples each answer at this temperature.
+    /// A judge that samples each answer at this temperature.
     #[must_use]
     pub fn sampling_at(self, temperature: f64) -> Self {
         Self { sampled: Some(temperature), ..self }
     }
 
-    /// The same, with requests that are named after it: where another judge is asked the same.
+    /// Adds a suffix to request ids, for runs in which several judges answer the same questions.
     #[must_use]
     pub fn called(self, suffix: String) -> Self {
         Self { suffix, ..self }
     }
 
-    /// How the prompt is called that it is asked with.
+    /// The name of its prompt.
     pub fn template(&self) -> &str {
         if self.reward.is_some() { "reward" } else { self.options.template() }
     }
 
-    /// What verdicts depend on besides the model.
+    /// Adds everything that verdicts depend on besides the model.
     pub fn sign(&self, signature: Signature) -> Signature {
         let signature = signature.with_options(&self.options);
         if let Some(reward) = &self.reward {
@@ -166,18 +166,18 @@ impl<'m> ModelJudge<'m> {
         signature.with_layout(&self.layout).with_templates(&self.templates)
     }
 
-    /// The same of a stage in which it answers.
+    /// The signature of a stage that it answers.
     pub fn signature(&self, stage: &'static str) -> Signature {
         self.sign(Signature::new(stage, self.model))
     }
 
-    /// Whether rewards decide.
+    /// Whether rewards decide instead of labels.
     pub(super) fn is_rewarded(&self) -> bool {
         self.reward.is_some()
     }
 
-    /// Asks all questions; `keep` gets each verdict as it is had, by the position of its question. A question with an
-    /// empty text in it is not asked. That each prompt can be made is found out before the first question is asked.
+    /// Answers all questions and passes each verdict to `keep` with the index of its question. Questions with an empty
+    /// text are skipped. All prompts are checked before the first query.
     pub(super) fn ask(
         &self,
         run: &mut Run<'_>,
@@ -225,7 +225,7 @@ impl<'m> ModelJudge<'m> {
         })
     }
 
-    /// Asks for the reward of each text once, whatever it is compared with.
+    /// Requests the reward of each text once, however often it is compared.
     fn ask_rewards(
         &self,
         reward: &RewardJudge,
@@ -234,7 +234,7 @@ impl<'m> ModelJudge<'m> {
         asked: &[usize],
         keep: &mut KeepPart<'_, JudgeVerdict>,
     ) -> Result<(), MethodError> {
-        // By what the reward depends on.
+        // The inputs that a reward depends on.
         let mut places: BTreeMap<(&str, &str, &[&str]), usize> = BTreeMap::new();
         let mut texts: Vec<(usize, usize)> = Vec::new();
         let mut pairs: Vec<[usize; 2]> = Vec::new();
@@ -270,7 +270,7 @@ impl<'m> ModelJudge<'m> {
         run.score_by(self.model, texts.iter().map(request), |at, result, output| {
             results[at] = Some(result);
             for place in std::mem::take(&mut of_text[at]) {
-                // The second of the two to come finds both.
+                // Whichever of the two arrives second completes the pair.
                 if let [Some(first), Some(second)] = pairs[place].map(|text| results[text].as_ref()) {
                     keep(asked[place], JudgeVerdict::from_rewards([first, second], self.offered), output)?;
                 }
@@ -284,19 +284,19 @@ impl<'m> ModelJudge<'m> {
         self.reward.is_some() || self.options.verdict.has_labels()
     }
 
-    /// The row of a verdict behind the fields that identify it.
+    /// The row of a verdict: the identifying fields, then the verdict.
     pub(super) fn row(&self, identity: Value, verdict: &JudgeVerdict) -> serde_json::Result<Value> {
         let mut row = verdict.row(identity, self.offered)?;
         row["precision"] = serde_json::to_value(self.model.description().precision)?;
         Ok(row)
     }
 
-    /// The verdict that a row of this judge's answers says.
+    /// Reads the verdict from a row of this judge.
     pub(super) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
         let verdict = JudgeVerdict::read(row, self.offered, self.has_labels())?;
         let (there, cycles) = (verdict.answers.len(), usize::from(self.options.cycles));
         if there > 0 && there != cycles {
-            return Err(format!("`answers` has {}, and --cycles asks for {cycles}", counted(there, "answer")).into());
+            return Err(format!("`answers` has {}, but --cycles is {cycles}", counted(there, "answer")).into());
         }
         Ok(verdict)
     }
@@ -313,13 +313,13 @@ impl<'m> ModelJudge<'m> {
         let references = question.references.as_slice();
         if references.len() > MAX_LIST {
             let (id, count) = (&question.sample.id, references.len());
-            let why = format!("sample `{id}` has {count} references; at most {MAX_LIST} are shown together");
-            return MethodError::refuse("--reference", why, "ask about each by itself with --references each");
+            let why = format!("sample `{id}` has {count} references; the maximum shown together is {MAX_LIST}");
+            return MethodError::refuse("--reference", why, "judge with each reference separately: --references each");
         }
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
     }
 
-    /// What the judge is shown; the question can be rendered, as `ask` has found out.
+    /// The prompt of a question; `ask` has checked that it renders.
     pub fn prompt(&self, question: &JudgeQuestion<'_>) -> Prompt {
         self.render(question).expect("it could be rendered before").prompt(&self.layout)
     }
@@ -349,7 +349,7 @@ impl<'m> ModelJudge<'m> {
         request
     }
 
-    /// What seeds depend on, and most of a request's id.
+    /// The common part of seeds and request ids.
     fn id(&self, question: &JudgeQuestion<'_>) -> String {
         let names: Vec<&str> = question.shown.iter().map(|shown| shown.name).collect();
         let attribute = &self.options.attribute[question.attribute];
@@ -357,7 +357,7 @@ impl<'m> ModelJudge<'m> {
     }
 }
 
-/// Where the verdict alone is asked for, the answer begins with the marker, whatever else it begins with.
+/// If only the verdict is requested, the answer begins with the marker, after any other prefix.
 fn layout(options: &JudgingOptions, model: &dyn LanguageModel) -> Result<PromptLayout, MethodError> {
     if options.verdict != VerdictMode::Label {
         return options.layout.layout(model.description(), "Assessment:");

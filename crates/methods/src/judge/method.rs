@@ -1,4 +1,4 @@
-//! The method `judge`: pairs or single candidates, put to one judge or a panel.
+//! The method `judge`: pairs or single candidates, answered by one judge or a panel.
 
 use probity_data::Sample;
 use probity_lm::LanguageModel;
@@ -19,7 +19,7 @@ use crate::gold;
 use crate::question::LayoutOptions;
 use crate::{Method, MethodError, MethodReport, RoleModel, Run, Signature, StageSpec};
 
-/// In which order the candidates of a pair are shown.
+/// The presentation order of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Orders {
@@ -32,7 +32,7 @@ pub enum Orders {
     Seeded,
 }
 
-/// Which references a judge sees.
+/// The references shown to the judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceUse {
@@ -58,7 +58,7 @@ pub enum References {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeParams {
-    /// How the judge is asked.
+    /// Options of the judge itself.
     #[serde(flatten)]
     pub judging: JudgingOptions,
     /// Presentation order of the candidates of a pair
@@ -145,7 +145,8 @@ and name_a, name_b, ties or min, max.";
             params.judging.check_rewards_alone()?;
         }
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
-        // What several set is taken from the last: the first judge that is asked in words, if there is one.
+        // A setting that several judges have is taken from the last, which is the first language-model judge if there
+        // is one.
         let mut signing: Vec<&ModelJudge<'_>> = judges.iter().rev().collect();
         signing.sort_by_key(|judge| !judge.is_rewarded());
         let signature = signing.iter().fold(signature.with_options(params), |signature, judge| judge.sign(signature));
@@ -185,18 +186,18 @@ and name_a, name_b, ties or min, max.";
 fn check(params: &JudgeParams, samples: &[Sample]) -> Result<(), MethodError> {
     let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
     if params.reference == ReferenceUse::Given && !samples.iter().any(has_reference) {
-        let hint = "give the samples \"references\", or say --reference none";
+        let hint = "add \"references\" to the samples, or use --reference none";
         return MethodError::refuse("--reference given", "no sample has references", hint);
     }
     if params.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() < 2) {
         let why = "no sample has two candidates";
-        let hint = "give the samples a second candidate, or say --mode pointwise";
+        let hint = "add a second candidate to the samples, or use --mode pointwise";
         return MethodError::refuse("--mode pairwise", why, hint);
     }
     Ok(())
 }
 
-/// The models' names, told apart by a number where two are the same.
+/// The models' names, numbered if equal.
 fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(models.len());
     for model in models {
@@ -207,7 +208,7 @@ fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
     names
 }
 
-/// The panel's verdict on a unit; of a single judge its own.
+/// The panel's verdict on a unit; a single judge's own verdict.
 fn panel(settled: &[Vec<UnitVerdict>], unit: usize) -> Decision {
     let voices = settled.iter().map(|judge| judge[unit].decided.clone()).collect();
     one_of(voices, Decision::vote).expect("there is a judge")

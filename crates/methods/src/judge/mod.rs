@@ -1,7 +1,7 @@
 //! Language models as judges of pairs and of single texts.
 //!
-//! [`ModelJudge`] is a model with its prompts: it is asked a list of [`JudgeQuestion`]s and gives a [`JudgeVerdict`] for each. Which
-//! texts are shown, in which order and beside which references is up to whoever asks.
+//! [`ModelJudge`] is a model with its prompts: it answers a list of [`JudgeQuestion`]s with one [`JudgeVerdict`] each.
+//! The caller chooses the texts, their presentation order and the references.
 
 mod brackets;
 mod denial;

@@ -1,4 +1,4 @@
-//! How a judge is asked: the options that all methods with a judge have in common.
+//! The options shared by all methods with a judge.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::attributes::{AttributeWords, article};
 use crate::question::{LayoutOptions, SubjectOptions};
 use crate::{MethodError, RatingScale};
 
-/// What a judge is shown at once.
+/// The number of candidates shown to a judge at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -20,7 +20,7 @@ pub enum Mode {
     Pointwise,
 }
 
-/// How a verdict is had.
+/// How a verdict is obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictMode {
@@ -40,7 +40,7 @@ impl VerdictMode {
     }
 }
 
-/// How a judge is asked.
+/// Options of a judge: attributes, prompts and decoding.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgingOptions {
@@ -110,7 +110,7 @@ pub struct JudgingOptions {
 }
 
 impl JudgingOptions {
-    /// What the judge may say.
+    /// The verdicts that the judge may choose from.
     pub(crate) fn offered(&self) -> OfferedVerdicts {
         match self.mode {
             Mode::Pairwise => OfferedVerdicts::Pair { ties: self.ties },
@@ -130,37 +130,37 @@ impl JudgingOptions {
         SubjectOptions { attribute, noun, adjective, no_gold: false }.words()
     }
 
-    /// Options that contradict each other.
+    /// Refuses options that contradict each other.
     pub(super) fn check(&self) -> Result<(), MethodError> {
         if self.cycles > 1 && self.verdict == VerdictMode::Label {
-            let why = "probabilities are the same each time";
-            let hint = "leave --cycles out, or say --verdict rationale-label";
+            let why = "label probabilities are the same in every cycle";
+            let hint = "omit --cycles, or use --verdict rationale-label";
             return MethodError::refuse(format!("--cycles {}", self.cycles), why, hint);
         }
         if self.ties && self.mode == Mode::Pointwise {
-            let hint = "leave --ties out, or say --mode pairwise";
-            return MethodError::refuse("--ties", "one candidate has no tie", hint);
+            let hint = "omit --ties, or use --mode pairwise";
+            return MethodError::refuse("--ties", "a single candidate cannot tie", hint);
         }
         Ok(())
     }
 
-    /// Options that say nothing to a model whose rewards decide.
+    /// Refuses options that do not apply to a reward model.
     pub(super) fn check_rewarded(&self) -> Result<(), MethodError> {
         if self.mode == Mode::Pointwise {
-            let why = "a reward lies on no scale";
-            return MethodError::refuse("--mode pointwise", why, "say --mode pairwise, or score by the method reward");
+            let why = "a reward model has no rating scale";
+            return MethodError::refuse("--mode pointwise", why, "use --mode pairwise, or the method reward");
         }
         if self.cycles > 1 {
             return MethodError::refuse(
                 format!("--cycles {}", self.cycles),
-                "a reward is the same each time",
-                "leave it out",
+                "a reward is the same in every cycle",
+                "omit it",
             );
         }
         Ok(())
     }
 
-    /// Refuses what is said to judges that read words, where rewards alone judge: nothing would come of it.
+    /// Refuses options of language-model judges if all judges are reward models: they would have no effect.
     pub(super) fn check_rewards_alone(&self) -> Result<(), MethodError> {
         let usual = Self::default();
         let LayoutOptions { format, answer_prefix, defence } = &self.layout;
@@ -180,14 +180,14 @@ impl JudgingOptions {
         ];
         match said.into_iter().find(|(_, is_said)| *is_said) {
             Some((option, _)) => {
-                let why = "the judge is a reward model, which is shown the texts and no instructions";
-                MethodError::refuse(option, why, "leave it out, or give a language model as the judge")
+                let why = "the judge is a reward model, which reads no instructions";
+                MethodError::refuse(option, why, "omit it, or use a language model as the judge")
             }
             None => Ok(()),
         }
     }
 
-    /// What a verdict should look at, and how it is given, where the user says nothing else.
+    /// The default rubric: criteria and form of the verdict.
     pub(super) fn default_rubric(&self) -> String {
         let noun = &self.noun;
         match self.mode {

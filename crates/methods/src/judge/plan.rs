@@ -1,4 +1,4 @@
-//! Which questions a judge is asked about the samples, and what its verdicts on them come to.
+//! Builds the questions about the samples, and combines a judge's verdicts per unit.
 
 use probity_data::Sample;
 use probity_lm::Outcome;
@@ -10,16 +10,16 @@ use super::options::Mode;
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::pairs::rng_for;
 
-/// What is decided: one pair, or one candidate, under one attribute.
+/// One decision: a pair or a candidate under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JudgedUnit {
     /// The position of the sample.
     pub item: usize,
     /// The position of the attribute.
     pub attribute: usize,
-    /// Position of the candidate, or of the pair's first in the sample's order.
+    /// Position in the sample of the candidate, or of the pair's first.
     pub first: usize,
-    /// Of the pair's other one.
+    /// Position of the pair's second.
     pub second: Option<usize>,
 }
 
@@ -34,20 +34,20 @@ impl JudgedUnit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnitQuestion {
     pub(super) unit: usize,
-    /// The pair's second is shown first.
+    /// Whether the pair's second is shown first.
     pub(super) turned: bool,
-    /// The one reference that is shown, where each is asked about by itself.
+    /// The single reference shown, if each reference has its own question.
     pub(super) reference: Option<usize>,
 }
 
-/// All that one judge is asked.
+/// All questions to one judge.
 pub(super) struct JudgePlan {
     pub(super) units: Vec<JudgedUnit>,
-    /// Both orders of a pair under one reference stand together.
+    /// Both orders of a pair with the same reference are adjacent.
     pub(super) asked: Vec<UnitQuestion>,
-    /// Samples without a second candidate, where pairs are asked about.
+    /// Samples without a second candidate, if pairs are judged.
     pub(super) one_candidate: usize,
-    /// Samples without a reference, where one is to be shown.
+    /// Samples without a required reference.
     pub(super) no_reference: usize,
 }
 
@@ -56,15 +56,14 @@ pub(super) struct JudgePlan {
 pub struct UnitVerdict {
     /// The decision over both orders.
     pub decided: Decision,
-    /// Of a pair with its first shown first, and with its second; absent where that was not asked.
+    /// The decisions of a pair with its first shown first, and with its second; absent if that order was not judged.
     pub orders: [Option<Decision>; 2],
 }
 
 impl UnitVerdict {
-    /// The references' vote in each order, and of both orders what they agree in, else a tie. Where verdicts are
-    /// probabilities (`labels`), their means in the place of both votes: votes of two orders are 0 or 1 each, and a
-    /// doubt on one side would weigh as much as certainty on the other. Where one order has no verdict there is none.
-    /// Every verdict is on the pair's first, whichever order it was shown in.
+    /// Combines the verdicts of both orders. References vote within each order; if the orders disagree the pair is a
+    /// tie. With probabilities (`labels`), means replace both votes, since votes discard certainty. Without a verdict
+    /// in one order there is none. All verdicts refer to the pair's first, in either order.
     fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
         let join = if labels { Decision::mean } else { Decision::vote };
         let orders = orders.map(|references| one_of(references, join));
@@ -76,8 +75,8 @@ impl UnitVerdict {
         Self { decided, orders }
     }
 
-    /// Of each of so many units; `None` where none of the verdicts is on it. A verdict comes with the position of its
-    /// unit and whether the pair's second was shown first.
+    /// Combines verdicts for each of `units`; `None` for units without any. Each verdict has the index of its unit and
+    /// whether the pair's second was shown first.
     pub fn settle<'v>(
         units: usize,
         verdicts: impl Iterator<Item = (usize, bool, &'v Decision)>,
@@ -92,13 +91,13 @@ impl UnitVerdict {
         by_unit.into_iter().map(of).collect()
     }
 
-    /// Whether the verdict depends on the order; `None` unless there is one in both.
+    /// Whether the verdict depends on the order; `None` unless both orders have one.
     pub fn turns(&self) -> Option<bool> {
         let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decision::choice));
         given.zip(turned).map(|(given, turned)| given != turned)
     }
 
-    /// How far apart the two orders' probabilities of the first lie; `None` unless there are both.
+    /// The difference between the two orders' probabilities of the first; `None` unless both exist.
     pub(super) fn gap(&self) -> Option<f64> {
         let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decision::p));
         given.zip(turned).map(|(given, turned)| (given - turned).abs())
@@ -136,7 +135,7 @@ impl JudgePlan {
         plan
     }
 
-    /// The candidates of a question, in the order shown.
+    /// The candidates of a question in presentation order.
     pub(super) fn shown(&self, asked: UnitQuestion) -> (usize, Option<usize>) {
         let JudgedUnit { first, second, .. } = self.units[asked.unit];
         match second.filter(|_| asked.turned) {
@@ -169,15 +168,15 @@ impl JudgePlan {
         self.asked.iter().map(question).collect()
     }
 
-    /// What a judge's verdicts come to for each unit.
+    /// Combines a judge's verdicts for each unit.
     pub(super) fn settle(&self, verdicts: &[JudgeVerdict], labels: bool) -> Vec<UnitVerdict> {
         let verdicts = self.asked.iter().zip(verdicts).map(|(asked, said)| (asked.unit, asked.turned, &said.decided));
         let settled = UnitVerdict::settle(self.units.len(), verdicts, labels).into_iter();
         settled.map(|unit| unit.expect("each unit is asked about")).collect()
     }
 
-    /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as
-    /// half, or its rating.
+    /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, with ties as half,
+    /// or its rating.
     pub(super) fn scores<'d>(
         &self,
         samples: &[Sample],
@@ -210,7 +209,7 @@ impl JudgePlan {
     }
 }
 
-/// The one, or what `join` makes of several; none of none.
+/// The only decision, or several joined by `join`; `None` if there are none.
 pub(super) fn one_of(mut all: Vec<Decision>, join: fn(&[Decision]) -> Decision) -> Option<Decision> {
     match all.len() {
         0 => None,
@@ -219,7 +218,7 @@ pub(super) fn one_of(mut all: Vec<Decision>, join: fn(&[Decision]) -> Decision) 
     }
 }
 
-/// Which references are shown, question by question; empty where one is needed and none is there.
+/// The references shown in each question; empty if a required reference is missing.
 fn references(params: &JudgeParams, sample: &Sample) -> Vec<Option<usize>> {
     let there = |k: &usize| !sample.references[*k].trim().is_empty();
     let texts: Vec<Option<usize>> = (0..sample.references.len()).filter(there).map(Some).collect();
@@ -230,7 +229,7 @@ fn references(params: &JudgeParams, sample: &Sample) -> Vec<Option<usize>> {
     }
 }
 
-/// In which orders a pair is shown: turned or not.
+/// The orders in which a pair is shown: turned or not.
 fn orders(params: &JudgeParams, sample: &Sample, first: usize, second: Option<usize>) -> Vec<bool> {
     match (second, params.orders) {
         (None, _) | (Some(_), Orders::Given) => vec![false],

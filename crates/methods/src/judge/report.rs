@@ -1,4 +1,4 @@
-//! What the verdicts of a judge, or a panel, amount to.
+//! The figures and the conclusion of a judge or a panel.
 
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
@@ -16,10 +16,10 @@ use crate::figures::{BY_ORDER, Mass, ShareFigure, bounds, mean, number, share_es
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::{Headline, MethodReport, Outcomes, RunScores, Signature, Table, cells};
 
-/// What the panel is called beside its judges.
+/// The panel's name next to its judges.
 const PANEL: &str = "panel";
 
-/// What figures need of a verdict.
+/// The parts of a verdict that figures need.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct VerdictDigest {
     p: Option<f64>,
@@ -35,7 +35,7 @@ impl VerdictDigest {
     }
 }
 
-/// All verdicts, and what they come to.
+/// All verdicts, combined by unit and over the panel.
 pub(super) struct JudgeResults<'s> {
     pub(super) params: &'s JudgeParams,
     pub(super) samples: &'s [Sample],
@@ -50,14 +50,14 @@ pub(super) struct JudgeResults<'s> {
     pub(super) panel: Vec<Decision>,
 }
 
-/// Figures of one judge, or of the panel, for one attribute.
+/// The figures of one judge or the panel for one attribute.
 #[derive(Debug, Clone, Serialize)]
 struct JudgeFigures<'a> {
     judge: &'a str,
     attribute: &'a str,
-    /// Pairs, or candidates.
+    /// Pairs or candidates.
     units: usize,
-    /// With a verdict.
+    /// Units with a verdict.
     decided: usize,
     /// Pairs whose verdict is a tie.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,48 +65,48 @@ struct JudgeFigures<'a> {
     /// The mean rating.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_rating: Option<f64>,
-    /// What depends on the order; absent for ratings and for a panel.
+    /// Dependence on presentation order; absent for ratings and for a panel.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderFigures>,
-    /// Label mass; absent where verdicts are written.
+    /// Label mass; absent for written verdicts.
     #[serde(skip_serializing_if = "Option::is_none")]
     mass: Option<Mass>,
-    /// Answers without a verdict, cycles counted each.
+    /// Answers without a verdict; each cycle counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     unparsed_answers: Option<usize>,
-    /// Against the candidates that people preferred; absent where the data have none.
+    /// Agreement with preferred candidates; absent if the data have no preferences.
     #[serde(skip_serializing_if = "Option::is_none")]
     preference: Option<JudgePreferenceFigures>,
 }
 
-/// How much verdicts depend on the order of a pair.
+/// The dependence of verdicts on the order of a pair.
 #[derive(Debug, Clone, Serialize)]
 struct OrderFigures {
-    /// Mean of p over questions: what the first place wins.
+    /// Mean p over questions: how often the first position wins.
     first: Option<f64>,
     /// Pairs with a verdict in both orders.
     both: usize,
-    /// The share of these whose verdict changes.
+    /// The share of these pairs whose verdict changes.
     changed: FigureEstimate<ShareFigure>,
-    /// Mean and maximum of |p − (1 − p′)| over these, where verdicts are probabilities.
+    /// Mean and maximum of |p − (1 − p′)| over these pairs, for verdicts with probabilities.
     gap_mean: Option<f64>,
     gap_max: Option<f64>,
 }
 
-/// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as
-/// half.
+/// Agreement with preferences: correct if the preferred candidate scores above all others, half if it ties with the
+/// best.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct JudgePreferenceFigures {
     #[serde(flatten)]
     agreement: PreferenceAgreement,
-    /// The share of all samples with a preferred candidate in which it has the best score alone: as papers count, ties
-    /// and what was not judged as wrong.
+    /// The share of all samples with a preference in which the preferred candidate alone has the best score. Ties and
+    /// missing verdicts count as wrong, as in papers.
     right_of_all: Option<f64>,
     /// Samples in which some candidate has no score.
     not_judged: usize,
-    /// Left out: people saw no difference.
+    /// Omitted: people had no preference.
     preferred_none: usize,
-    /// Accuracy in the order of the data, and turned; absent where not asked.
+    /// Accuracy in the order of the data, and in the other order; absent if not judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     given_order: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,15 +145,15 @@ impl<'s> JudgeResults<'s> {
         self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|settled| Some(&settled.decided)))
     }
 
-    /// Scores by all judges together.
+    /// Scores of all judges combined.
     pub(super) fn panel_scores(&self, attribute: usize) -> Vec<Vec<Option<f64>>> {
         self.plan.scores(self.samples, attribute, self.panel.iter().map(Some))
     }
 
-    /// How the score of a candidate came about.
+    /// The outcome of a candidate's score.
     pub(super) fn outcome(&self, item: usize, attribute: usize, candidate: usize, scored: bool) -> Outcome {
         let units = &self.plan.units;
-        // Those of an item stand together.
+        // The units of a sample are adjacent.
         let (start, end) =
             (units.partition_point(|unit| unit.item < item), units.partition_point(|unit| unit.item <= item));
         let concerns = |unit: &usize| {
@@ -176,7 +176,7 @@ impl<'s> JudgeResults<'s> {
         !self.params.no_gold && self.samples.iter().any(|sample| sample.preference.is_some())
     }
 
-    /// Figures over one judge's verdicts, or over the panel's.
+    /// The figures of one judge, or of the panel.
     fn figures(&self, judge: Option<usize>, attribute: usize) -> JudgeFigures<'_> {
         let pairs = self.params.judging.mode == Mode::Pairwise;
         let of_attribute = |unit: &usize| self.plan.units[*unit].attribute == attribute;
@@ -228,7 +228,7 @@ impl<'s> JudgeResults<'s> {
         }
     }
 
-    /// What the method concludes.
+    /// The method's report.
     pub(super) fn report(&self, gold: &[GoldUse<'_>], signature: Signature) -> MethodReport {
         let judges: Vec<Option<usize>> = match self.names.len() {
             1 => vec![Some(0)],
@@ -273,7 +273,7 @@ impl<'s> JudgeResults<'s> {
         });
         let verdict = (0..self.params.judging.attribute.len())
             .map(|attribute| {
-                // What turns, and what is hardly considered, is known of each judge: a panel is as its judges are.
+                // Changes of order and low mass are only measured per judge.
                 let judges =
                     || figures.iter().filter(|one| one.attribute == self.attribute(attribute) && one.judge != PANEL);
                 let orders = judges().filter_map(|one| one.order.as_ref());
@@ -303,7 +303,7 @@ impl<'s> JudgeResults<'s> {
         MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
     }
 
-    /// Of all questions to all judges.
+    /// The outcomes of all questions to all judges.
     fn outcomes(&self) -> Outcomes {
         let mut outcomes = Outcomes::default();
         self.told.iter().flatten().for_each(|told| outcomes.add(&told.outcome));
@@ -346,13 +346,11 @@ impl<'s> JudgeResults<'s> {
             ]);
         }
         table.note(
-            "P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes with \
-             the order.",
+            "P(first): how often the text shown first wins. Changed: share of pairs whose verdict changes with \
+             presentation order.",
         );
         if labels {
-            table.note(
-                "Order gap: mean and max of |p − (1 − p′)| over pairs. Mass: probability of all verdicts together.",
-            );
+            table.note("Order gap: mean and max of |p − (1 − p′)| over pairs. Mass: label mass.");
         }
         for one in figures.iter().filter(|one| one.order.as_ref().is_some_and(|o| o.changed.figure.share > Some(0.5))) {
             let place = format!("{}, {}", one.attribute, one.judge);
@@ -362,12 +360,12 @@ impl<'s> JudgeResults<'s> {
         }
         let unparsed: usize = figures.iter().filter_map(|one| one.unparsed_answers).sum();
         if unparsed > 0 {
-            table.note(format!("without a verdict: {}", counted(unparsed, "answer")));
+            table.note(format!("no verdict: {}", counted(unparsed, "answer")));
         }
         table
     }
 
-    /// Correlation of each judge's scores with gold; those of all together are the headline.
+    /// Correlation of each judge's scores with gold; the combined scores are the headline.
     fn against_gold(
         &self,
         gold: &[GoldUse<'_>],
@@ -392,8 +390,8 @@ impl<'s> JudgeResults<'s> {
         (values, table, headline, of_all)
     }
 
-    /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings
-    /// by interval.
+    /// The agreement between judges: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and interval
+    /// for ratings.
     fn agreement(&self) -> (Vec<Value>, Table) {
         let mut table =
             Table::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
@@ -456,16 +454,15 @@ fn preference_table(figures: &[JudgeFigures<'_>]) -> Table {
         ]);
     }
     table.note(
-        "Tied: the preferred candidate shares the best score; among k that do it counts as 1/k. Guessing has 1/k \
-         among k \
-         candidates, 0.5 between two.",
+        "Tied: the preferred candidate shares the best score with others; among k it counts as 1/k. Chance is 1/k for \
+         k candidates, 0.5 for two.",
     );
     if figures.iter().any(|one| one.order.is_some()) {
         table.note(BY_ORDER);
     }
     let preferred_none = figures.first().and_then(|one| one.preference).map(|figures| figures.preferred_none);
     if let Some(none) = preferred_none.filter(|none| *none > 0) {
-        table.note(format!("left out: {} where people saw no difference", counted(none, "item")));
+        table.note(format!("omitted: {} without a human preference", counted(none, "item")));
     }
     table
 }

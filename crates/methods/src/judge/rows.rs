@@ -1,4 +1,4 @@
-//! The rows that a judge leaves: verdicts as they come, then what they come to.
+//! The rows of a judge: verdicts as they arrive, then the results of pairs and candidates.
 
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
@@ -13,9 +13,9 @@ use crate::{MethodError, Run};
 
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
-/// The table of what they come to for each pair.
+/// The table of results by pair.
 const PAIRS: &str = "pairs";
-/// The table of what they come to for each candidate.
+/// The table of results by candidate.
 const SCORES: &str = "scores";
 
 /// The fields that identify the row of a verdict.
@@ -31,7 +31,7 @@ pub(super) struct VerdictIdentity<'a> {
     reference: Option<usize>,
 }
 
-/// What was shown.
+/// The candidates shown.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ShownCandidates<'a> {
@@ -40,7 +40,7 @@ enum ShownCandidates<'a> {
 }
 
 impl<'a> VerdictIdentity<'a> {
-    /// Of the question at `index`, to the judge of that name and template.
+    /// The identity of question `index` for the judge with this name and template.
     pub(super) fn new(
         params: &'a JudgeParams,
         samples: &'a [Sample],
@@ -61,7 +61,7 @@ impl<'a> VerdictIdentity<'a> {
     }
 }
 
-/// What a pair's verdicts come to.
+/// The result of a pair.
 #[derive(Serialize)]
 struct PairRow<'a> {
     item: &'a str,
@@ -76,7 +76,7 @@ struct PairRow<'a> {
 #[derive(Serialize)]
 struct PairVerdict<'a> {
     choice: Option<PairChoice>,
-    /// The better candidate; null for a tie, and where there is no verdict.
+    /// The better candidate; null for a tie or a missing verdict.
     preferred: Option<&'a str>,
     p: Option<f64>,
     #[serde(flatten)]
@@ -88,7 +88,7 @@ struct JudgePairVerdict<'a> {
     judge: &'a str,
     #[serde(flatten)]
     voice: PairVerdict<'a>,
-    /// Whether the verdict changes with the order.
+    /// Whether the verdict changes with presentation order.
     changed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gap: Option<f64>,
@@ -133,7 +133,7 @@ pub(super) fn write_pairs(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Res
     Ok(())
 }
 
-/// What a candidate's verdicts come to.
+/// The result of a candidate.
 #[derive(Serialize)]
 struct JudgeScoreRow<'a> {
     item: &'a str,
@@ -144,7 +144,7 @@ struct JudgeScoreRow<'a> {
     #[serde(flatten)]
     outcome: Outcome,
     precision: Precision,
-    /// The score by each judge, where there are several.
+    /// The score by each judge, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     judges: Vec<JudgeScore<'a>>,
 }

@@ -1,4 +1,4 @@
-//! The stage in which judges answer questions.
+//! A stage in which judges answer questions.
 
 use probity_lm::Outcome;
 use serde_json::Value;
@@ -7,11 +7,11 @@ use super::judging::{JudgeQuestion, ModelJudge};
 use super::verdict::JudgeVerdict;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
-/// A stage of questions to judges: one part, and one row, for each question to each judge.
+/// A stage with one part, and one row, for each question to each judge.
 pub struct JudgeStage<'a> {
     /// The name of the stage and of its table.
     pub name: &'static str,
-    /// The judges in the order in which they answer, each with its questions.
+    /// The judges in answering order, each with its questions.
     pub judges: Vec<(&'a ModelJudge<'a>, &'a [JudgeQuestion<'a>])>,
     /// The fields that identify the row of a part.
     pub identity: Box<dyn Fn(usize) -> Value + Sync + 'a>,

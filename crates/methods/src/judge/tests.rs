@@ -1,4 +1,4 @@
-//! The judge against scripted models.
+//! Tests of the judge with scripted models.
 
 use probity_data::{Preference, Sample};
 use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling, ScoreRequest, ScriptedModel};
@@ -15,7 +15,7 @@ fn options(args: &str) -> JudgingOptions {
     read(&given(&specs::<JudgingOptions>(), args)).expect("valid")
 }
 
-/// A judge that writes which text is better, or how good it is, after quoting both.
+/// A judge that quotes both texts, then writes which is better or how good the text is.
 fn writer() -> ScriptedModel {
     ScriptedModel::from_probabilities(|request: &ScoreRequest| {
         let Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
@@ -39,7 +39,7 @@ fn pair<'a>(sample: &'a Sample, references: &[&'a str]) -> JudgeQuestion<'a> {
     JudgeQuestion { sample, attribute: 0, shown, references: references.to_vec(), tag: String::new() }
 }
 
-/// What a judge said, and how many lines it was shown as quotations.
+/// A judge's verdicts, and the number of lines it was shown as quotations.
 #[derive(Debug)]
 struct Said {
     verdicts: Vec<JudgeVerdict>,
@@ -170,7 +170,7 @@ fn what_a_text_says_is_no_verdict_when_the_judge_repeats_it() {
         generated(&format!("[[A]]\nThe other one says: {candidate}"))
     });
     let judged = ask("", &[pair(&hostile, &[])], &parrot).expect("asked");
-    // What it repeats after its own verdict takes that back, and never counts itself.
+    // A repetition after the judge's own verdict cancels it and never counts as a verdict.
     assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (None, 2));
 }
 
@@ -207,7 +207,7 @@ fn what_prompts_and_verdicts_depend_on_is_in_the_signature() {
     assert!((1..lines.len()).all(|k| !lines[..k].contains(&lines[k])), "{lines:#?}");
 }
 
-/// Always says the same.
+/// Always writes the same text.
 fn stubborn(text: &'static str) -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |_| generated(text))
 }
@@ -284,7 +284,7 @@ fn probabilities_are_averaged_over_the_orders_and_their_gap_is_told() {
 fn probabilities_under_several_references_are_averaged_and_not_voted_on() {
     let mut one = sample("a", &[2.0, 1.0]);
     one.references = ["sure", "in doubt", "in doubt too"].map(Into::into).into();
-    // Sure of the first in either order under one reference, and slightly for whichever is shown second under two.
+    // Sure of the first in either order with one reference; slightly prefers the one shown second with two.
     let model = ScriptedModel::from_probabilities(|request: &ScoreRequest| {
         let first_shown = qualities(&request.prompt)[0] > 1.0;
         let p = match (request.prompt.text().contains("in doubt"), first_shown) {
@@ -374,7 +374,7 @@ fn a_panel_has_the_verdict_of_the_majority_and_tells_how_far_it_agrees() {
     let summary = run_by(args, &samples, &rater, &[&other], &mut output).expect("runs");
     assert_eq!(column(&output, "scores", "score"), [3.0, 2.5, 2.5, 3.0]);
     assert_eq!(summary.values["agreement"].as_array().expect("a list").len(), 1, "ratings have no κ");
-    // What the judges follow is told of their panel.
+    // The panel's report includes what its judges are biased towards.
     let (first, other) = (stubborn("[[A]]"), stubborn("[[B]]"));
     let mut output = MemoryOutput::default();
     let verdict = run_by("judge --no-gold --panel x", &samples, &first, &[&other], &mut output).expect("runs").verdict;

@@ -1,4 +1,4 @@
-//! What a judge may say, how it is read, and how several sayings become one.
+//! The verdicts of a judge: offered labels, parsing, and how several are combined.
 
 use probity_data::from_value;
 use probity_lm::{Finish, GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
@@ -14,10 +14,10 @@ use crate::scale::one_begins_another;
 use crate::stage::{RowError, flatten_into};
 use crate::{MethodError, RatingScale};
 
-/// What a judge may say.
+/// The verdicts that a judge may choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferedVerdicts {
-    /// `[[A]]`, the text shown first is better, `[[B]]`, the second is, and where ties are offered `[[C]]`.
+    /// `[[A]]`: the text shown first is better; `[[B]]`: the second is; `[[C]]`: a tie, if ties are offered.
     Pair {
         ties: bool,
     },
@@ -25,7 +25,7 @@ pub enum OfferedVerdicts {
 }
 
 impl OfferedVerdicts {
-    /// What may stand in the brackets.
+    /// The possible contents of the brackets.
     pub fn names(self) -> Vec<String> {
         match self {
             Self::Pair { ties } => {
@@ -35,7 +35,7 @@ impl OfferedVerdicts {
         }
     }
 
-    /// The labels that follow [`MARKER`]. Where one begins another (1 and 10) each includes its closing bracket.
+    /// The labels that follow [`MARKER`]. If one is a prefix of another (1 and 10), each includes its closing bracket.
     pub fn labels(self) -> Result<LabelSet, MethodError> {
         let names = self.names();
         let ambiguous = one_begins_another(&names);
@@ -44,7 +44,7 @@ impl OfferedVerdicts {
         Ok(LabelSet::new(names.iter().map(|name| Label { name: name.clone(), variants: variants(name) }).collect())?)
     }
 
-    /// What is said by giving each offered verdict so much weight; the weights sum to one.
+    /// The value with these weights of the offered verdicts, which sum to one.
     fn says(self, weights: &[f64]) -> DecisionValue {
         match self {
             Self::Pair { .. } => DecisionValue::Pair([weights[0], weights[1], weights.get(2).copied().unwrap_or(0.0)]),
@@ -55,7 +55,7 @@ impl OfferedVerdicts {
     }
 }
 
-/// Which of two texts is better.
+/// The better of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairChoice {
@@ -77,10 +77,10 @@ impl PairChoice {
     }
 }
 
-/// What was said.
+/// The value of a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DecisionValue {
-    /// Weights of: the first is better, the second is, neither is. They sum to one.
+    /// The weights of first, second and tie. They sum to one.
     Pair([f64; 3]),
     Rating(f64),
 }
@@ -95,22 +95,22 @@ impl DecisionValue {
     }
 }
 
-/// What was said, or why nothing was.
+/// A value, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Present where [`Outcome::has_answer`].
+    /// Present if [`Outcome::has_answer`].
     pub says: Option<DecisionValue>,
     /// How the request ended.
     pub outcome: Outcome,
 }
 
 impl Decision {
-    /// There is no verdict.
+    /// A decision without a verdict.
     pub fn none(outcome: Outcome) -> Self {
         Self { says: None, outcome }
     }
 
-    /// What decides without a doubt.
+    /// A decision with the full weight on one choice.
     pub fn chosen(choice: PairChoice) -> Self {
         Self::of(DecisionValue::Pair(choice.weights()), None)
     }
@@ -120,7 +120,7 @@ impl Decision {
         Self::of(DecisionValue::Rating(rating), None)
     }
 
-    /// With the outcome of an answer of low mass, where there is one.
+    /// Takes the outcome of a low-mass answer, if any.
     fn of(says: DecisionValue, low_mass: Option<&Outcome>) -> Self {
         let outcome = match (low_mass, says.weights().map(heaviest)) {
             (Some(low_mass), _) => low_mass.clone(),
@@ -130,22 +130,22 @@ impl Decision {
         Self { says: Some(says), outcome }
     }
 
-    /// The verdict with the most weight; a tie where two have the same. `None` for a rating.
+    /// The verdict with the highest weight; a tie if two are equal. `None` for a rating.
     pub fn choice(&self) -> Option<PairChoice> {
         Some(heaviest(self.says?.weights()?).unwrap_or(PairChoice::Tie))
     }
 
-    /// How much speaks for the text shown first, from 0 to 1: its weight and half of a tie's. `None` for a rating.
+    /// The preference for the text shown first, from 0 to 1: its weight plus half of a tie's. `None` for a rating.
     pub fn p(&self) -> Option<f64> {
         self.says?.weights().map(|[first, _, tie]| first + tie / 2.0)
     }
 
-    /// The rating, if it is one.
+    /// The rating, if any.
     pub fn rating(&self) -> Option<f64> {
         self.says?.rating()
     }
 
-    /// The same with the texts in the other order.
+    /// The decision with the texts in the other order.
     #[must_use]
     pub fn turned(&self) -> Self {
         let says = self.says.map(|says| match says {
@@ -155,14 +155,14 @@ impl Decision {
         Self { says, outcome: self.outcome.clone() }
     }
 
-    /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing
-    /// have no part in it; where none says anything, the outcome is that of the first.
+    /// The majority of choices, with a tie for equal counts, or the mean of ratings. Decisions without a value are
+    /// ignored; if all lack one, the outcome is that of the first.
     pub fn vote(all: &[Self]) -> Self {
         let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| DecisionValue::Pair(choice.weights())));
         Self::merged(all, voice)
     }
 
-    /// Mean weights, and mean ratings, in the same way.
+    /// The mean of weights or ratings; missing values as in [`vote`](Self::vote).
     pub fn mean(all: &[Self]) -> Self {
         Self::merged(all, |one| one.says)
     }
@@ -180,7 +180,7 @@ impl Decision {
     }
 }
 
-/// The choice that outweighs both others.
+/// The choice whose weight exceeds both others.
 fn heaviest(weights: [f64; 3]) -> Option<PairChoice> {
     let most = weights.into_iter().fold(f64::NEG_INFINITY, f64::max);
     let choices = [PairChoice::First, PairChoice::Second, PairChoice::Tie].into_iter().zip(weights);
@@ -188,54 +188,54 @@ fn heaviest(weights: [f64; 3]) -> Option<PairChoice> {
     at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
 }
 
-/// One answer of a judge, as rows have it.
+/// One answer of a judge, as stored in rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgeAnswer {
-    /// What it wrote; absent where it was asked for labels alone.
+    /// The generated text; absent if only labels were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Tokens that it wrote.
+    /// The number of generated tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
-    /// How the text ended. A text that the limit of tokens cut off holds no verdict.
+    /// How the text ended. A text truncated by the token limit has no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     finish: Option<Finish>,
-    /// The verdict that the text ends in; absent where there is none.
+    /// The final verdict of the text; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "letter_or_number")]
     pub written: Option<String>,
-    /// Probabilities of the verdicts, normalised; absent where they were not asked for.
+    /// Normalised probabilities of the verdicts; absent if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     probabilities: Option<Map<String, Value>>,
-    /// Their probability together under the full vocabulary.
+    /// Label mass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mass: Option<f64>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// A judge's verdict on one question, out of one answer or several.
+/// A judge's verdict on one question, from one or more answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgeVerdict {
-    /// The decision of all answers.
+    /// The decision over all answers.
     pub decided: Decision,
-    /// One per cycle; none where there was nothing to ask about.
+    /// One per cycle; empty for a question with nothing to judge.
     pub answers: Vec<JudgeAnswer>,
     /// Tokens of the prompt.
     pub prompt_tokens: Option<usize>,
 }
 
 impl JudgeVerdict {
-    /// Of a question that was not asked.
+    /// The verdict on a question that was skipped.
     pub fn none(outcome: Outcome) -> Self {
         Self { decided: Decision::none(outcome), answers: Vec::new(), prompt_tokens: None }
     }
 
-    /// Probabilities without a text.
+    /// A verdict from probabilities without a text.
     pub fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
         Self::of(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
     }
 
-    /// By the rewards of two texts, as Bradley and Terry's model has it: a tie where they are equal.
+    /// A verdict from the rewards of two texts under the Bradley–Terry model; a tie if they are equal.
     pub fn from_rewards(results: [&ScoreResult; 2], offered: OfferedVerdicts) -> Self {
         let reward = |result: &ScoreResult| Some(result.classes()?.classes.first()?.logit);
         let prompt_tokens = Some(results.iter().map(|result| result.prompt_tokens).sum());
@@ -250,7 +250,7 @@ impl JudgeVerdict {
         Self::of(vec![answer], prompt_tokens, offered, true)
     }
 
-    /// Generated texts, one a cycle.
+    /// A verdict from generated texts, one per cycle.
     pub fn from_texts(results: &[GenerateResult], offered: OfferedVerdicts, labels: bool) -> Self {
         let read = |result: &GenerateResult| {
             if labels { JudgeAnswer::at_marker(result, offered) } else { JudgeAnswer::written(result, offered) }
@@ -259,7 +259,7 @@ impl JudgeVerdict {
         Self::of(results.iter().map(read).collect(), prompt_tokens, offered, labels)
     }
 
-    /// What a row of answers says.
+    /// Reads a verdict from its row.
     pub fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
         let given: GivenVerdict = from_value(row)?;
         for (number, answer) in given.answers.iter().enumerate() {
@@ -268,19 +268,19 @@ impl JudgeVerdict {
         if given.answers.is_empty() {
             let outcome: Outcome = from_value(row)?;
             if outcome.has_answer() {
-                return Err(format!("`answers` is empty, and `outcome` is `{}`", outcome.name()).into());
+                return Err(format!("`answers` is empty, but `outcome` is `{}`", outcome.name()).into());
             }
             return Ok(Self::none(outcome));
         }
         Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
     }
 
-    /// By the vote of the answers that can be read, or where labels were asked for by their mean probabilities. A vote
-    /// keeps how it went: its weights are the shares of the cycles.
+    /// Combines answers by vote, or by mean probabilities if labels were requested. The weights of a vote are the
+    /// shares of the cycles.
     fn of(mut answers: Vec<JudgeAnswer>, prompt_tokens: Option<usize>, offered: OfferedVerdicts, labels: bool) -> Self {
         let each: Vec<Decision> = answers.iter().map(|answer| answer.decided(offered)).collect();
-        // What an answer says decides its outcome too: of two labels with the same probability a pair makes a tie, and
-        // ratings make a mean.
+        // The value also determines the answer's outcome: two labels with the same probability make a tie of a pair and
+        // a mean of ratings.
         answers.iter_mut().zip(&each).for_each(|(answer, decided)| answer.outcome.clone_from(&decided.outcome));
         let decided = match each.as_slice() {
             [one] => one.clone(),
@@ -290,7 +290,7 @@ impl JudgeVerdict {
         Self { decided, answers, prompt_tokens }
     }
 
-    /// Its row behind the fields that identify it.
+    /// The row: the identifying fields, then the verdict.
     pub fn row(&self, identity: Value, offered: OfferedVerdicts) -> serde_json::Result<Value> {
         let mut row = identity;
         match offered {
@@ -307,23 +307,23 @@ impl JudgeVerdict {
         Ok(row)
     }
 
-    /// The mean label mass over cycles, where labels were asked for.
+    /// The mean label mass over cycles, if labels were requested.
     pub fn mass(&self) -> Option<f64> {
         mean(self.answers.iter().filter_map(|answer| answer.mass))
     }
 
-    /// Tokens of its prompts and answers, as if each were computed from scratch.
+    /// Tokens of its prompts and answers, without prefix sharing.
     pub fn tokens(&self) -> usize {
         self.answers.iter().map(|answer| self.prompt_tokens.unwrap_or(0) + answer.tokens.unwrap_or(0)).sum()
     }
 
-    /// Answers that were given and hold no verdict.
+    /// The number of answers without a verdict.
     pub fn unparsed(&self) -> usize {
         self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
     }
 }
 
-/// A verdict in a row that was written before.
+/// A verdict read from an existing row.
 #[derive(Deserialize)]
 struct GivenVerdict {
     answers: Vec<JudgeAnswer>,
@@ -335,7 +335,7 @@ impl JudgeAnswer {
         Self { text: None, tokens: None, finish: None, written: None, probabilities: None, mass: None, outcome }
     }
 
-    /// What it says.
+    /// The decision of the row.
     fn decided(&self, offered: OfferedVerdicts) -> Decision {
         let names = offered.names();
         let weights: Vec<f64> = match (&self.probabilities, &self.written) {
@@ -347,68 +347,68 @@ impl JudgeAnswer {
         Decision::of(offered.says(&weights), Some(&self.outcome).filter(|outcome| outcome.is_low_mass()))
     }
 
-    /// An error where an answer that was given, at `place` of its row, says nothing of what was offered though its
-    /// outcome says that it does, or where its fields contradict one another.
+    /// An error if an answer with a successful outcome, at `place` of its row, has no offered verdict, or if its fields
+    /// contradict one another.
     fn check(&self, place: &str, offered: OfferedVerdicts, labels: bool) -> Result<(), RowError> {
         let (names, outcome) = (offered.names(), self.outcome.name());
         let offers = names.join(", ");
         let refuse =
             |field: &str, why: String| -> Result<(), RowError> { Err(format!("`{place}.{field}` {why}").into()) };
         if let Some(said) = self.written.as_ref().filter(|said| !names.contains(said)) {
-            return refuse("written", format!("is {said:?}, and what was offered is {offers}"));
+            return refuse("written", format!("is {said:?}; expected one of {offers}"));
         }
         if let Some(all) = &self.probabilities {
             if let Some(other) = all.keys().find(|name| !names.contains(name)) {
-                return refuse("probabilities", format!("has {other:?}, and what was offered is {offers}"));
+                return refuse("probabilities", format!("has {other:?}; expected {offers}"));
             }
             if probabilities_by_name(all, names.iter().cloned()).is_none() {
-                return refuse("probabilities", format!("are not one for each of {offers} that sum to 1"));
+                return refuse("probabilities", format!("must have one value for each of {offers} and sum to 1"));
             }
             if !self.outcome.has_answer() {
-                return refuse("probabilities", format!("are there, and its `outcome` is `{outcome}`"));
+                return refuse("probabilities", format!("exist, but `outcome` is `{outcome}`"));
             }
         }
         if self.mass.is_some() && self.probabilities.is_none() {
-            return refuse("mass", "is there, and there are no `probabilities`".to_owned());
+            return refuse("mass", "exists, but `probabilities` is missing".to_owned());
         }
         check_mass(&format!("{place}.mass"), self.mass)?;
         if self.outcome.is_low_mass() && self.probabilities.is_none() {
-            return refuse("outcome", format!("is `{outcome}`, and there are no `probabilities`"));
+            return refuse("outcome", format!("is `{outcome}`, but `probabilities` is missing"));
         }
         let answer = self.text.as_ref().and_then(|text| answer_text(text, self.finish).ok());
         let ends_in = answer.and_then(|text| last_verdict(&text, &names).ok());
         let has_text = self.text.as_ref().is_some_and(|text| !text.trim().is_empty());
         if self.outcome == Outcome::Empty && has_text {
-            return refuse("outcome", format!("is `{outcome}`, and there is a `text`"));
+            return refuse("outcome", format!("is `{outcome}`, but `text` exists"));
         }
         let Some(said) = &self.written else {
             if let (Outcome::Unparsed { .. }, Some(position)) = (&self.outcome, ends_in) {
-                let why = format!("is `{outcome}`, and its `text` ends in [[{}]]", names[position]);
+                let why = format!("is `{outcome}`, but `text` ends in [[{}]]", names[position]);
                 return refuse("outcome", why);
             }
             if self.probabilities.is_none() && self.outcome.has_answer() {
-                let why = format!("is `{outcome}`, and there is neither `written` nor `probabilities`");
+                let why = format!("is `{outcome}`, but `written` and `probabilities` are missing");
                 return refuse("outcome", why);
             }
             return Ok(());
         };
-        // Where probabilities were asked for and could not be had, the text may end in a verdict all the same.
+        // Without the requested probabilities the text may still end in a verdict.
         let may_lack = labels && ends_in.is_some() && self.outcome != Outcome::Empty;
         if !self.outcome.has_answer() && !may_lack {
-            return refuse("written", format!("is there, and its `outcome` is `{outcome}`"));
+            return refuse("written", format!("exists, but `outcome` is `{outcome}`"));
         }
-        // A judge may write what it did not find likeliest, but then its text says so.
+        // A judge may write a verdict other than its likeliest, but then its text contains it.
         if let Some(other) = ends_in.map(|position| &names[position]) {
             if other != said {
-                return refuse("written", format!("is {said:?}, and its `text` ends in [[{other}]]"));
+                return refuse("written", format!("is {said:?}, but `text` ends in [[{other}]]"));
             }
         } else if let Some(all) = &self.probabilities {
             let probability = |name: &String| all.get(name).and_then(Value::as_f64);
             if let Some(other) = names.iter().find(|other| probability(other) > probability(said)) {
-                return refuse("written", format!("is {said:?}, and by its `probabilities` {other:?} is likelier"));
+                return refuse("written", format!("is {said:?}, but {other:?} has a higher probability"));
             }
         } else if has_text {
-            return refuse("written", format!("is {said:?}, and its `text` ends in no verdict"));
+            return refuse("written", format!("is {said:?}, but `text` does not end in a verdict"));
         }
         Ok(())
     }
@@ -419,13 +419,13 @@ impl JudgeAnswer {
         Self { probabilities: Some(probabilities(labels)), mass: Some(labels.mass), ..Self::none(outcome) }
     }
 
-    /// The label probabilities behind the last marker of a text.
+    /// The label probabilities after the last marker of a text.
     fn at_marker(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
         let written = Self::written(result, offered);
         if !result.outcome.has_text() {
             return written;
         }
-        let no_marker = || unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand"));
+        let no_marker = || unparsed(format!("the text has no `{MARKER}` before a verdict"));
         let is_last = answer_of(result).and_then(|text| match text.rfind(MARKER) {
             Some(at) if result.text.rfind(MARKER) == Some(at) => {
                 follows_marker(&text, at, &offered.names()).map_err(|why| unparsed(why.to_string()))
@@ -441,7 +441,7 @@ impl JudgeAnswer {
         Self { text, tokens, finish, written, ..answer }
     }
 
-    /// The verdict that a text ends in.
+    /// The final verdict of a text.
     fn written(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
         if !result.outcome.has_text() {
             return Self::none(result.outcome.clone());
@@ -458,8 +458,7 @@ impl JudgeAnswer {
     }
 }
 
-/// A verdict as a table has it: a letter, or a rating that may be written as a number. A table that went through a
-/// spreadsheet has 3.0 for 3.
+/// A verdict in a table: a letter, or a rating that may be stored as a number. Spreadsheets turn 3 into 3.0.
 fn letter_or_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -599,7 +598,7 @@ mod tests {
             };
             let result = GenerateResult { finish: Some(finish), verdict: Some(verdict), ..generated(text) };
             let said = JudgeVerdict::from_texts(std::slice::from_ref(&result), PAIR, labels);
-            // What a row says of it is the same.
+            // The row contains the same values.
             let row = said.row(json!({}), PAIR).expect("a row");
             assert_eq!(JudgeVerdict::read(&row, PAIR, labels).expect("sound"), said, "{text}");
             (said.decided.choice(), said.decided.outcome)

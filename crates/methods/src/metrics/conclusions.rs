@@ -1,4 +1,4 @@
-//! What metrics say first: which agrees best with people, or which candidates they find best.
+//! The conclusions of metrics: which agrees best with people, or which candidates score best.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use super::material::MetricMaterial;
 use crate::conclusion::{Conclusion, ConclusionCase, best_agreement};
 use crate::gold;
 
-/// Metrics as they are scored, with the people's judgement in the samples.
+/// The metrics scored so far, with the human judgements of the samples.
 pub(super) struct MetricConclusions<'s> {
     samples: &'s [Sample],
-    /// Whether the people's judgement is left out.
+    /// Whether human judgements are ignored.
     no_gold: bool,
     metrics: Vec<MetricVerdict>,
 }
 
-/// A metric's own scores, higher being better.
+/// A metric's scores, oriented so that higher is better.
 struct MetricVerdict {
     label: String,
     direction: Direction,
     scores: Vec<Vec<Option<f64>>>,
-    /// What it tells beside its own number, by label; no counts.
+    /// Its components by label, without counts.
     parts: Vec<(String, Vec<Vec<Option<f64>>>)>,
 }
 
@@ -40,8 +40,8 @@ impl<'s> MetricConclusions<'s> {
         self.metrics.push(MetricVerdict { label: choice.label().to_owned(), direction, scores, parts });
     }
 
-    /// Where people were asked, for each attribute which metric agrees best with them; else what each metric finds
-    /// best.
+    /// With human judgements: for each attribute, the metric that agrees best. Otherwise: the best candidates of each
+    /// metric.
     pub(super) fn conclusions(&self) -> Vec<Conclusion> {
         let agreed = if self.no_gold { Vec::new() } else { self.agreements() };
         if agreed.is_empty() {
@@ -50,7 +50,7 @@ impl<'s> MetricConclusions<'s> {
         agreed
     }
 
-    /// For each attribute, and for preferences, the metric that agrees best with people.
+    /// The metric that agrees best with people, for each attribute and for preferences.
     fn agreements(&self) -> Vec<Conclusion> {
         let attributes: BTreeSet<&str> =
             self.samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
@@ -77,7 +77,7 @@ impl<'s> MetricConclusions<'s> {
         agreed
     }
 
-    /// A figure of each part that has it.
+    /// A figure of each component that has one.
     fn parts(&self, figure: impl Fn(&[Vec<Option<f64>>]) -> Option<f64>) -> Vec<(String, f64)> {
         let parts = self.metrics.iter().flat_map(|metric| &metric.parts);
         parts.filter_map(|(label, scores)| Some((label.clone(), figure(scores)?))).collect()
@@ -91,7 +91,7 @@ impl<'s> MetricConclusions<'s> {
     }
 }
 
-/// The mean over contexts; over all scores where no sample has several candidates.
+/// The mean over contexts, or pooled if no sample has several candidates.
 fn spearman(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Option<f64> {
     let contexts = gold::contexts(samples, attribute, scores);
     let lists: Vec<(Vec<f64>, Vec<f64>)> =

@@ -1,4 +1,4 @@
-//! What metrics say of all candidates and of each system.
+//! The figures of metrics over all candidates and per system.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use serde_json::{Map, Value, json};
 use crate::figures::decimals;
 use crate::{Cell, Conclusion, Headline, MethodReport, Outcomes, Signature, Table, cells};
 
-/// One number of a metric.
+/// One score column of a metric.
 #[derive(Debug, Serialize)]
 pub(super) struct MetricEntry {
     metric: String,
-    /// Whether it is a part of what a metric tells, its recall say, and not the metric's own number.
+    /// Whether it is a component, such as recall, instead of the main score.
     #[serde(skip)]
     is_part: bool,
-    /// What the scores of all candidates together depend on.
+    /// The signature of the corpus score.
     signature: String,
-    /// What the scores of single candidates depend on, where that is not the same.
+    /// The signature of candidate scores, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     item_signature: Option<String>,
-    /// Of all candidates together; null where it is undefined.
+    /// The score of all candidates together; null if undefined.
     corpus: Option<f64>,
-    /// The mean of the candidates' scores.
+    /// The mean of the candidate scores.
     mean: Option<f64>,
     undefined: usize,
-    /// How many candidates have no score, by the reason.
+    /// The number of candidates without a score, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     why: BTreeMap<&'static str, usize>,
-    /// Why the number of all candidates together says less than it seems to.
+    /// A caveat of the corpus score.
     #[serde(skip_serializing_if = "Option::is_none")]
     corpus_note: Option<&'static str>,
-    /// How many candidates have a score that says less than it seems to, by the reason.
+    /// The number of candidates whose score has a caveat, by caveat.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     notes: BTreeMap<&'static str, usize>,
-    /// By the candidates' id, where several samples have it.
+    /// Figures by candidate id, for ids shared by several samples.
     #[serde(skip_serializing_if = "Map::is_empty")]
     systems: Map<String, Value>,
     #[serde(skip)]
@@ -44,7 +44,7 @@ pub(super) struct MetricEntry {
 }
 
 impl MetricEntry {
-    /// Each number of a metric's rows.
+    /// One entry for each score column.
     pub(super) fn all(
         choice: &ChosenMetric,
         signatures: &[String; 2],
@@ -55,7 +55,7 @@ impl MetricEntry {
         choice.components().into_iter().enumerate().map(of).collect()
     }
 
-    /// Number `part` of a metric's rows.
+    /// The entry for score column `part`.
     fn new(
         metric: String,
         signatures: &[String; 2],
@@ -89,7 +89,7 @@ impl MetricEntry {
 }
 
 impl MetricEntry {
-    /// Each note once, with the numbers that it is about.
+    /// Each distinct note with the figures it applies to.
     fn note_lines(&self) -> Vec<String> {
         let is_alone = |note: &&str| !self.notes.contains_key(*note);
         let of_corpus = self.corpus_note.filter(is_alone).map(|note| format!("{}, all: {note}", self.metric));
@@ -101,7 +101,7 @@ impl MetricEntry {
     }
 }
 
-/// What is said of so many candidates.
+/// The report over all candidates.
 pub(super) fn report(
     samples: usize,
     candidates: usize,
@@ -123,7 +123,7 @@ pub(super) fn report(
     }
 }
 
-/// More candidate ids than this have a table of their own.
+/// More candidate ids than this get a separate table.
 const MOST_COLUMNS: usize = 6;
 
 fn tables(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Table> {

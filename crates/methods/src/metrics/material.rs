@@ -1,4 +1,4 @@
-//! What metrics are held over: the candidates of samples, in their order.
+//! The items of metrics: the candidates of all samples, in order.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{MethodError, RoleModel};
 
-/// Samples candidate by candidate.
+/// Samples as a list of candidates.
 pub(super) struct MetricMaterial<'s> {
     samples: &'s [Sample],
-    /// Where each candidate stands: the positions of its sample and of itself.
+    /// The positions of each candidate's sample and of the candidate in it.
     places: Vec<(usize, usize)>,
-    /// The same, as metrics take them.
+    /// The same candidates as metric items.
     pub(super) items: Vec<MetricItem<'s>>,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct MetricRow<'a> {
     metric: &'a str,
     score: Option<f64>,
     outcome: &'static str,
-    /// Why there is no score, or why it says less than it seems to.
+    /// Why the score is missing, or a caveat.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
 }
 
-/// The models that metrics of a method ask: options of every method that has metrics besides.
+/// The models for metrics: shared options of all methods with metrics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MetricModelOptions {
@@ -48,13 +48,13 @@ pub struct MetricModelOptions {
 }
 
 impl MetricModelOptions {
-    /// Those that are named.
+    /// The named models.
     pub fn roles(&self) -> Vec<RoleModel> {
         RoleModel::of_metrics(self.encoder.as_deref(), self.seq2seq.as_deref())
     }
 }
 
-/// Metrics of a method that lack what they work with: a model that no option names, or what a sample does not have.
+/// Metrics whose requirements are not met: a model that no option names, or a field that a sample lacks.
 pub fn check_needs<'c, 's>(
     choices: impl IntoIterator<Item = &'c ChosenMetric>,
     models: &MetricModelOptions,
@@ -78,18 +78,17 @@ pub fn check_needs<'c, 's>(
     Ok(())
 }
 
-/// How messages call a sample.
+/// The name of a sample in messages.
 fn name(sample: &Sample) -> String {
     format!("sample `{}`", sample.id.escape_debug())
 }
 
-/// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
-/// empty one is how it has no source.
+/// A candidate with its references; the sample's context is the source. An empty context means no source.
 pub fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
     MetricItem { candidate, references, source: Some(&*sample.context).filter(|context| !context.trim().is_empty()) }
 }
 
-/// The references that the data have.
+/// The references in the data.
 pub fn references(sample: &Sample) -> Vec<&str> {
     sample.references.iter().map(|text| &**text).collect()
 }
@@ -104,7 +103,7 @@ impl<'s> MetricMaterial<'s> {
         Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
     }
 
-    /// One number of a metric's rows by sample and candidate, higher being better.
+    /// One score column by sample and candidate, oriented so that higher is better.
     pub(super) fn upwards(&self, direction: Direction, scores: &MetricScores, part: usize) -> Vec<Vec<Option<f64>>> {
         let mut by_sample: Vec<Vec<Option<f64>>> = vec![Vec::new(); self.samples.len()];
         for ((sample, _), row) in self.places.iter().zip(&scores.items) {
@@ -113,8 +112,8 @@ impl<'s> MetricMaterial<'s> {
         by_sample
     }
 
-    /// Positions among the items by candidate id, in the order in which ids come first; none where no two samples share
-    /// an id, or all have one.
+    /// Item positions by candidate id, in order of first occurrence. Empty if no two samples share an id, or all
+    /// candidates have the same id.
     pub(super) fn systems(&self) -> Vec<(&'s str, Vec<usize>)> {
         let mut order: Vec<(&str, Vec<usize>)> = Vec::new();
         let mut known: BTreeMap<&str, usize> = BTreeMap::new();
@@ -130,7 +129,7 @@ impl<'s> MetricMaterial<'s> {
         if shared { order } else { Vec::new() }
     }
 
-    /// How messages call the sample of an item.
+    /// The name of an item's sample in messages.
     pub(super) fn sample_name(&self, item: usize) -> String {
         name(&self.samples[self.places[item].0])
     }

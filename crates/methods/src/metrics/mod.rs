@@ -1,4 +1,4 @@
-//! Metrics of the registry of [`probity_metrics`] over samples: a stage of plans as methods are, with nobody to judge.
+//! Runs metrics of the [`probity_metrics`] registry over samples, as a method without a judge.
 
 mod conclusions;
 mod figures;
@@ -50,7 +50,7 @@ pub struct MetricsParams {
     pub no_gold: bool,
 }
 
-/// The metrics that were chosen.
+/// The chosen metrics.
 struct ChosenMetrics {
     params: MetricsParams,
     choices: Vec<ChosenMetric>,
@@ -97,7 +97,7 @@ Files in --out: `scores.jsonl` (a row for each candidate and metric: item, candi
 }
 
 impl Configured for ChosenMetrics {
-    /// The options of each metric are filled in; of the models there are those that a metric needs.
+    /// Each metric's options with defaults; only those models that a metric needs.
     fn options_in_force(&self) -> Value {
         let labels: Vec<&str> = self.choices.iter().map(ChosenMetric::label).collect();
         let options: Map<String, Value> =
@@ -129,7 +129,7 @@ impl Configured for ChosenMetrics {
         let (systems, mut written, mut entries) = (material.systems(), 0, Vec::new());
         let mut concluded = MetricConclusions::new(samples, self.params.no_gold);
         for one in &ready {
-            // A metric's rows are written before the next begins.
+            // All rows of a metric are written before the next begins.
             let scores = one.score(&material, &mut written, run)?;
             let of_systems = systems
                 .iter()
@@ -166,11 +166,11 @@ impl ChosenMetrics {
     }
 }
 
-/// A metric that has all that it needs for some items at least.
+/// A metric whose requirements are met for at least some items.
 struct BuiltMetric<'c> {
     choice: &'c ChosenMetric,
     metric: Box<dyn Metric>,
-    /// By item: what it lacks. Such an item is undefined, and the others are scored.
+    /// The missing requirement of each item. Such items are undefined; the others are scored.
     lacking: Vec<Option<Need>>,
 }
 
@@ -187,7 +187,7 @@ impl<'c> BuiltMetric<'c> {
         Ok(Self { choice, metric: choice.build(run.metric_models())?, lacking })
     }
 
-    /// Those of the items at these positions that can be scored.
+    /// The scorable items at these positions.
     fn scorable<'s>(
         &self,
         material: &MetricMaterial<'s>,
@@ -197,7 +197,7 @@ impl<'c> BuiltMetric<'c> {
         whole.map(|position| material.items[position].clone()).collect()
     }
 
-    /// Scores all candidates and writes their rows; `written` counts them over all metrics.
+    /// Scores all candidates and writes their rows; `written` counts rows over all metrics.
     fn score(
         &self,
         material: &MetricMaterial<'_>,
@@ -222,7 +222,7 @@ impl<'c> BuiltMetric<'c> {
         Ok(scores)
     }
 
-    /// The score of some items by themselves: the means of theirs where the metric takes means, else scored anew.
+    /// The corpus score of some items: the mean of their scores if the metric is a mean, else recomputed.
     fn corpus(
         &self,
         material: &MetricMaterial<'_>,
@@ -238,11 +238,11 @@ impl<'c> BuiltMetric<'c> {
         if own.is_empty() {
             return Ok(scores.items[positions[0]].clone());
         }
-        // Progress is not told, since all candidates have been counted.
+        // Without progress: all candidates have been counted already.
         Ok(run.measure(None, self.metric.as_ref(), &own)?.corpus)
     }
 
-    /// What scores of all candidates together depend on, and what those of single ones do.
+    /// The signatures of the corpus score and of candidate scores.
     fn signatures(&self, material: &MetricMaterial<'_>) -> [String; 2] {
         let items = self.scorable(material, 0..material.items.len());
         [self.metric.settings(), self.metric.item_settings()].map(|settings| self.choice.signature(settings, &items))
@@ -272,7 +272,7 @@ mod tests {
         let summary = configured("ter,rouge-l").run(&samples, &mut Run::without_model(&mut output)).expect("scored");
         let metrics: Vec<&str> = output.rows(SCORES).iter().filter_map(|row| row["metric"].as_str()).collect();
         assert_eq!((metrics.len(), metrics[3], metrics[4], metrics[5]), (16, "ter", "rouge-l", "rouge-l.precision"));
-        // No edit of three words, and two of two.
+        // No edits in three words, two edits in two words.
         assert_eq!(summary.values["metrics"][0]["systems"]["x"], json!(40.0), "{:#}", summary.values);
         assert_eq!((summary.outcomes.get("scored"), summary.signature.model.is_none()), (16, true));
     }

@@ -1,4 +1,4 @@
-//! What is asked of the model, and what came back.
+//! Questions to the model and its replies.
 
 use probity_lm::{
     Ask, ClassAnswer, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt,
@@ -17,15 +17,15 @@ use crate::{MethodError, Run, RunOutput};
 /// Computes the score from label probabilities.
 pub(crate) type ReadLabels<'a> = dyn Fn(&LabelAnswer) -> Result<f64, Outcome> + Sync + 'a;
 
-/// What is asked of the model about a candidate, and how its answer becomes a score.
+/// The kind of query about a candidate, and how its answer becomes a score.
 pub(crate) enum PointwiseAsk<'a> {
-    /// How probable each label is.
+    /// The probability of each label.
     Labels { labels: LabelSet, read: &'a ReadLabels<'a> },
-    /// How probable the candidate itself is after the prompt, which does not show it.
+    /// The probability of the candidate as a continuation of a prompt that does not show it.
     Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
-    /// What the model's class head says of the candidate as an answer.
+    /// The class head's output for the candidate as an answer.
     Classes { read: &'a (dyn Fn(&ClassAnswer) -> f64 + Sync) },
-    /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
+    /// Generated texts, `samples` per prompt. A request is built from an id, the prompt and the sample's number.
     Texts {
         samples: usize,
         request: &'a (dyn Fn(&str, Prompt, usize) -> GenerateRequest + Sync),
@@ -33,8 +33,8 @@ pub(crate) enum PointwiseAsk<'a> {
     },
 }
 
-/// What the model answered to one question, besides the score: probabilities of labels, tokens of a candidate, generated
-/// texts.
+/// The model's answer to one question: the score and its details, such as label probabilities, token counts or
+/// generated texts.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PointwiseReply {
     pub(super) score: Option<f64>,
@@ -50,7 +50,7 @@ pub(super) struct PointwiseReply {
     pub(super) unparsed: usize,
 }
 
-/// Takes what one question came to.
+/// Receives the reply to one question.
 pub(super) type KeepReply<'k> =
     dyn FnMut(usize, PointwiseReply, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
@@ -58,7 +58,7 @@ impl PointwiseReply {
     fn from_labels(result: &ScoreResult, read: &ReadLabels<'_>) -> Self {
         let Answer { value: score, mass, outcome, prompt_tokens, .. } =
             Answer::from_labels(result, |labels| read(labels).map(Some));
-        // A score is defined where two labels are equally probable.
+        // The score is defined even if two labels are equally probable.
         let outcome = if outcome == Outcome::Tie { Outcome::Scored } else { outcome };
         let labels = result.labels().map(|answer| answer.labels.as_slice()).unwrap_or_default();
         let probabilities: Map<String, Value> =
@@ -88,13 +88,13 @@ impl PointwiseReply {
         Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
     }
 
-    /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing
-    /// text is the model's outcome, and then the question has no score.
+    /// The mean over the texts with a score. An answer that ends at once has no score; any other missing text keeps the
+    /// model's outcome and leaves the question without a score.
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
         let mut outcomes = results.iter().map(|result| &result.outcome);
         let failed = outcomes.find(|outcome| !outcome.has_say());
         let reading = |result: &GenerateResult| match &result.outcome {
-            // Tokens without a text: the model has said why, and there is nothing to read.
+            // Tokens that decode to no text: keep the model's reason.
             outcome @ Outcome::Unparsed { .. } => Err(outcome.clone()),
             _ => read(result),
         };
@@ -130,7 +130,7 @@ impl Pointwise<'_> {
         }
         let [context, instruction] = material(sample);
         let shown = [context, instruction, candidate];
-        // A candidate that is asked for is not shown.
+        // A candidate that is scored as a continuation is not shown.
         let shown = if matches!(self.asking, PointwiseAsk::Candidate { .. }) { &shown[..2] } else { &shown[..] };
         template.render(&sample.id, shown)
     }
@@ -145,17 +145,17 @@ impl Pointwise<'_> {
 
     fn request_id(&self, place: CandidatePlace, question: PointwiseQuestion) -> String {
         let template = &self.templates[place.group][question.template];
-        // Templates that ask several questions share a name; who looks an answer up must find one.
+        // Templates with several questions share a name; requests need distinct ids.
         let number = question.template + 1;
         let asked = template.setting("question").map(|_| format!("/question {number}")).unwrap_or_default();
         let template = template.name();
         let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
-        // Sampled answers are seeded by the id: two attributes must not share one.
+        // Sampled answers are seeded by id, so two attributes must not share one.
         let attribute = if self.names_attribute { format!("{}/", self.attributes[place.group]) } else { String::new() };
         format!("{}/{}/{attribute}{template}{asked}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 
-    /// Puts the questions to the model; `keep` gets what each came to, by position.
+    /// Queries the model; `keep` receives each reply with its position.
     pub(super) fn ask(
         &self,
         questions: &[(CandidatePlace, PointwiseQuestion)],
@@ -175,8 +175,7 @@ impl Pointwise<'_> {
                 })
             }
             PointwiseAsk::Candidate { read } => {
-                // One space before it, which tokenizers take into the first word: without it that would be another
-                // token.
+                // A space in front, which tokenizers merge into the first word; without it the first token differs.
                 let continuation =
                     |place: CandidatePlace| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
                 let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));

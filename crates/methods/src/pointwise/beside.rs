@@ -1,4 +1,4 @@
-//! What stands beside scores of texts: figures that need no model, and one score told under two names.
+//! Context for scores: baselines without a model, and scores that rank alike under two attributes.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use crate::figures::mean;
 use crate::gold;
 use crate::{Conclusion, Trust};
 
-/// Two lists that order the texts of a context so much alike are one.
+/// Two lists of scores with at least this rank correlation count as the same.
 const ALIKE: f64 = 0.95;
 
-/// What knows nothing of a text's quality agrees with people so well.
-pub(super) struct Baseline {
+/// A baseline that ignores quality, with its agreement with people.
+pub(super) struct BaselineAgreement {
     name: &'static str,
     agreement: f64,
 }
 
-/// What scores are compared with, by the figure in a conclusion that has it.
+/// The human labels for comparison.
 #[derive(Clone, Copy)]
-enum Labels<'a> {
-    /// Gold scores of an attribute: Spearman, the mean over contexts.
+enum AgreementLabels<'a> {
+    /// Gold scores of an attribute: mean Spearman over contexts.
     Gold(&'a str),
-    /// Preferences: the share that agrees.
+    /// Preferences: the share of agreement.
     Preferences,
 }
 
-impl<'a> Labels<'a> {
+impl<'a> AgreementLabels<'a> {
     fn of(found: &Conclusion, attribute: &'a str) -> Option<(Self, f64)> {
         let figure = |labels: Self| Some((labels, found.figures[labels.figure()].as_f64()?));
-        figure(Labels::Gold(attribute)).or_else(|| figure(Labels::Preferences))
+        figure(AgreementLabels::Gold(attribute)).or_else(|| figure(AgreementLabels::Preferences))
     }
 
     fn figure(self) -> &'static str {
@@ -51,7 +51,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// What people say of a candidate: its gold score, or 1 where it is the preferred one of its sample and else 0.
+    /// The human value of a candidate: its gold score, or 1 if it is the preferred one and else 0.
     fn worth(self, sample: &Sample, candidate: &Candidate) -> Option<f64> {
         match (self, &sample.preference) {
             (Self::Gold(attribute), _) => candidate.scores.get(attribute).copied(),
@@ -74,9 +74,10 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// The number of words, in the direction that agrees better, and one constant per system: the mean of what people say
-/// of its texts in the other samples, unless ids are positions. Of the candidates that have a score.
-fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Baseline> {
+/// Two baselines over the scored candidates: the number of words, in the direction that agrees better, and one constant
+/// per system. The constant is the mean human value of the system's texts in other samples; it is omitted if ids are
+/// positions.
+fn baselines(samples: &[Sample], labels: AgreementLabels<'_>, scores: &Scores) -> Vec<BaselineAgreement> {
     let by_text = |score: &dyn Fn(&Sample, &Candidate) -> Option<f64>| {
         let of_sample = |(sample, row): (&Sample, &Vec<Option<f64>>)| -> Vec<Option<f64>> {
             row.iter()
@@ -104,7 +105,8 @@ fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Bas
         let (sum, count) = (sum - own.unwrap_or(0.0), count - usize::from(own.is_some()));
         (count > 0).then(|| sum / count as f64)
     };
-    let of = |name: &'static str, agreement: Option<f64>| agreement.map(|agreement| Baseline { name, agreement });
+    let of =
+        |name: &'static str, agreement: Option<f64>| agreement.map(|agreement| BaselineAgreement { name, agreement });
     let longer = of("length", by_text(&|_, candidate| Some(words(candidate))));
     let shorter = of("length (shorter is better)", by_text(&|_, candidate| Some(-words(candidate))));
     let length = longer.into_iter().chain(shorter).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
@@ -119,9 +121,10 @@ fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64>
     per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean
 }
 
-/// Puts baselines beside what a conclusion says of agreement with people; one that agrees as well makes it doubtful.
+/// Adds baselines to a conclusion about agreement with people. A baseline that agrees at least as well lowers its
+/// trust.
 pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribute: &str, scores: &Scores) {
-    let Some((labels, own)) = Labels::of(found, attribute) else { return };
+    let Some((labels, own)) = AgreementLabels::of(found, attribute) else { return };
     let baselines = baselines(samples, labels, scores);
     if baselines.is_empty() {
         return;
@@ -135,7 +138,7 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
     }
     let best = baselines.iter().filter(|one| one.agreement >= own).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
     if let Some(best) = best.filter(|_| found.trust != Trust::Unreliable) {
-        let why = format!("{} agrees equally well without reading the texts", best.name);
+        let why = format!("the baseline {} agrees at least as well", best.name);
         found.because = match found.trust {
             Trust::Reliable => why,
             _ => format!("{}; {why}", found.because),
@@ -144,7 +147,7 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
     }
 }
 
-/// Says of each attribute's conclusion where its scores order texts as those of an earlier one do.
+/// Notes in an attribute's conclusion if its scores rank texts like those of an earlier attribute.
 pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores]) {
     for (place, one) in asked.iter().enumerate() {
         let alike = asked[..place]
@@ -156,8 +159,8 @@ pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores
         for found in verdict.iter_mut().filter(|found| found.about == one.attribute) {
             let because = &found.because;
             found.because = format!(
-                "{because}; but these scores order texts as those of {other} do (Spearman {}): one score under two \
-                 names",
+                "{because}; but these scores rank texts like those of {other} (Spearman {}), as if both were one \
+                 attribute",
                 fixed(rho, 3)
             );
             found.figures["same_as"] = other.into();
@@ -165,7 +168,7 @@ pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores
     }
 }
 
-/// The mean over samples of Spearman between two lists of scores; over all where no sample has several candidates.
+/// The mean over samples of Spearman between two lists of scores, or pooled if no sample has several candidates.
 fn rank_correlation(first: &Scores, second: &Scores) -> Option<f64> {
     let both = |(a, b): (&Vec<Option<f64>>, &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
         a.iter().zip(b).filter_map(|(a, b)| a.zip(*b)).unzip()
@@ -208,11 +211,11 @@ mod tests {
     fn length_and_a_constant_for_each_system_are_told_beside_the_score() {
         let mut samples: Vec<Sample> = (0..6).map(|k| of_systems(&k.to_string(), &[1.0, 2.0, 3.0])).collect();
         for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
-            // The better, the shorter.
+            // Shorter texts are better.
             candidate.text = "word ".repeat(5 - candidate.scores["coherence"] as usize).into();
         }
         let scores = vec![vec![Some(0.0); 3]; 6];
-        let found = baselines(&samples, Labels::Gold("coherence"), &scores);
+        let found = baselines(&samples, AgreementLabels::Gold("coherence"), &scores);
         let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.agreement)).collect();
         assert_eq!(shown, [("length (shorter is better)", 1.0), ("one constant per system", 1.0)]);
         let mut told = conclusion("coherence", Trust::Reliable);
@@ -229,7 +232,7 @@ mod tests {
     fn preferences_have_the_same_baselines() {
         let mut samples: Vec<Sample> = (0..10).map(|k| of_systems(&k.to_string(), &[1.0, 2.0])).collect();
         for (k, sample) in samples.iter_mut().enumerate() {
-            // The second system is preferred nine times, and has the longer text eight times.
+            // The second system is preferred in nine samples and has the longer text in eight.
             sample.preference = Some(Preference::Candidate(if k == 0 { "system 0" } else { "system 1" }.to_owned()));
             let longer = usize::from(k > 1);
             for (place, candidate) in sample.candidates.iter_mut().enumerate() {
@@ -245,15 +248,15 @@ mod tests {
         assert_eq!((figures["length"].as_f64(), figures["one constant per system"].as_f64()), (Some(0.9), Some(0.9)));
         assert_eq!(told.trust, Trust::Caution);
         assert!(told.says.ends_with("length has 90.0%, one constant per system has 90.0%"), "{}", told.says);
-        // What stands in a place is no system.
+        // An id that is a position names no system.
         for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
             candidate.id = candidate.id.replace("system ", "answer_");
         }
-        assert_eq!(baselines(&samples, Labels::Gold("coherence"), &scores).len(), 0);
+        assert_eq!(baselines(&samples, AgreementLabels::Gold("coherence"), &scores).len(), 0);
         let preferences =
             samples.iter_mut().map(|sample| sample.preference = Some(Preference::Candidate("answer_1".to_owned())));
         assert_eq!(preferences.count(), 10);
-        let shown = baselines(&samples, Labels::Preferences, &scores);
+        let shown = baselines(&samples, AgreementLabels::Preferences, &scores);
         assert_eq!(shown.iter().map(|one| one.name).collect::<Vec<_>>(), ["length"]);
     }
 

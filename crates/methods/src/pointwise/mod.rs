@@ -1,4 +1,4 @@
-//! Methods that score each candidate by itself: the questions, the rows and the summary they have in common.
+//! Methods that score each candidate independently: their shared questions, rows and summary.
 
 mod asking;
 mod beside;
@@ -21,37 +21,37 @@ use rows::{PointwiseAnswer, PointwiseRow};
 /// The table of all scores.
 const SCORES: &str = "scores";
 
-/// What a candidate is shown with, in the slot `other`.
+/// The text shown with a candidate in the slot `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OtherText {
     Context,
-    /// Each of the references; the best score counts.
+    /// Each reference in turn; the best score counts.
     References,
 }
 
-/// A pointwise method's particulars.
+/// The parts that differ between pointwise methods.
 pub(crate) struct Pointwise<'a> {
     pub(crate) samples: &'a [Sample],
-    /// The attributes asked about; where prompts name none, the gold scores to compare with.
+    /// The attributes to judge; if prompts name none, the gold scores to compare with.
     pub(crate) attributes: &'a [String],
-    /// The templates of each attribute, one for each question where they have a setting of that name, or of the one
-    /// question where the prompt names no attribute.
+    /// The templates of each attribute. Several with a setting `question` each ask their own question. A prompt without
+    /// an attribute has one group.
     pub(crate) templates: &'a [Vec<Template>],
     pub(crate) asking: PointwiseAsk<'a>,
     pub(crate) layout: PromptLayout,
     pub(crate) other: Option<OtherText>,
-    /// Whether prompts name the attribute. Where they do not, one score is held against the gold of all.
+    /// Whether prompts name the attribute. If not, one score is compared with the gold of all attributes.
     pub(crate) names_attribute: bool,
     pub(crate) no_gold: bool,
-    /// What the score is, for the table's head.
+    /// The kind of score, for the table head.
     pub(crate) unit: &'a str,
-    /// Between which values scores are; see [`RunScores::within`](crate::RunScores::within).
+    /// The range of scores; see [`RunScores::within`](crate::RunScores::within).
     pub(crate) within: Option<[f64; 2]>,
-    /// Scores lie on either side of zero, and which side says something.
+    /// Whether the sign of a score is meaningful.
     pub(crate) signed: bool,
 }
 
-/// One prompt: a candidate under one template, against one reference where there are several.
+/// One prompt: a candidate under one template, with one reference if there are several.
 #[derive(Debug, Clone, Copy)]
 struct PointwiseQuestion {
     position: usize,
@@ -60,7 +60,7 @@ struct PointwiseQuestion {
     reference: Option<usize>,
 }
 
-/// Where a row stands: which group of templates, which sample, which candidate.
+/// The position of a row: template group, sample, candidate.
 #[derive(Debug, Clone, Copy)]
 struct CandidatePlace {
     group: usize,
@@ -69,7 +69,7 @@ struct CandidatePlace {
 }
 
 impl<'a> Pointwise<'a> {
-    /// Asks everything, writes the rows and sums up.
+    /// Answers all questions, writes the rows and summarises.
     pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         self.ask_each_once()?;
         let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
@@ -81,14 +81,14 @@ impl<'a> Pointwise<'a> {
         for (row, place) in places.iter().enumerate() {
             for question in self.questions(row, *place) {
                 answers[row].push(None);
-                // Prompts are made when the model takes them; that all of them can be is found out first.
+                // Prompts are rendered when the model takes them; this checks first that all of them render.
                 run.quotes(self.render(*place, question)?.quoted);
                 questions.push(question);
             }
         }
         run.table(SCORES, places.len())?;
         let mut rows: Vec<Option<PointwiseRow<'a>>> = vec![None; places.len()];
-        // Written first: no answer will come that would bring these rows about.
+        // Rows without questions are written first, since no answer triggers them.
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
             let row = self.row(*place, Vec::new(), precision);
             run.row(SCORES, index, &row)?;
@@ -116,18 +116,18 @@ impl<'a> Pointwise<'a> {
         if let (Some(other), Some(table), 1..) = (self.other, report.tables.first_mut(), without) {
             let what = if other == OtherText::Context { "context" } else { "reference" };
             let all = counted(self.samples.len(), "sample");
-            table.note(format!("without a {what}, and so without scores: {without} of {all}"));
+            table.note(format!("no {what}, hence no scores: {without} of {all}"));
         }
         Ok(report)
     }
 
-    /// A question that is asked twice in the same words would count twice.
+    /// Refuses duplicate questions, which would count twice.
     fn ask_each_once(&self) -> Result<(), MethodError> {
         for templates in self.templates {
             let asked: Vec<_> =
                 templates.iter().map(|template| (template.name(), template.setting("question"))).collect();
             if let Some((twice, _)) = given_twice(&asked) {
-                return MethodError::refuse(format!("--template {twice}"), "given twice", "name each template once");
+                return MethodError::refuse(format!("--template {twice}"), "repeated", "name each template once");
             }
         }
         Ok(())
@@ -143,7 +143,7 @@ impl<'a> Pointwise<'a> {
         places
     }
 
-    /// The questions of one row; none where there is nothing to judge.
+    /// The questions of one row; empty if there is nothing to judge.
     fn questions(&self, row: usize, place: CandidatePlace) -> Vec<PointwiseQuestion> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
@@ -164,7 +164,7 @@ impl<'a> Pointwise<'a> {
         questions
     }
 
-    /// Samples without anything to hold candidates against; that no sample has it is an error.
+    /// The number of samples without a text to compare with; an error if all lack one.
     fn without_other(&self) -> Result<usize, MethodError> {
         let Some(other) = self.other else { return Ok(0) };
         let lacks = |sample: &&Sample| match other {
@@ -177,11 +177,11 @@ impl<'a> Pointwise<'a> {
         }
         match other {
             OtherText::Context => {
-                let hint = "give the samples a \"context\", or say --against reference";
+                let hint = "add a \"context\" to the samples, or use --against reference";
                 MethodError::refuse("--against context", "no sample has a context", hint)
             }
             OtherText::References => {
-                let hint = "give the samples \"references\", or say --against context";
+                let hint = "add \"references\" to the samples, or use --against context";
                 MethodError::refuse("--against reference", "no sample has references", hint)
             }
         }

@@ -1,4 +1,4 @@
-//! What single questions of a checklist say.
+//! Figures of single checklist questions.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::{MethodError, Run, Table, cells};
 
 /// The table of all answers.
 const CHECKLIST: &str = "checklist";
-/// Answers that differ by less between all candidates tell them apart by nothing.
+/// Answers that differ by less than this over all candidates do not discriminate.
 const ALIKE: f64 = 0.05;
 
-/// An answer, as a table of scores has it.
+/// An answer in the format of a score table.
 #[derive(Serialize)]
-struct AnswerRow<'a> {
+struct QuestionRow<'a> {
     item: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     attribute: Option<&'a str>,
@@ -27,11 +27,11 @@ struct AnswerRow<'a> {
     score: Option<f64>,
 }
 
-/// The answers to a question about a sample's candidates, each with gold where there is.
+/// The answers to a question about a sample's candidates, each with gold if available.
 type AnsweredSample = Vec<(f64, Option<f64>)>;
 
 impl Pointwise<'_> {
-    /// Writes the answers to single questions, where there are such: a row for each candidate and question.
+    /// Writes the answers to single questions, if any: a row for each candidate and question.
     pub(super) fn write_questions(
         &self,
         places: &[CandidatePlace],
@@ -46,14 +46,14 @@ impl Pointwise<'_> {
             let attribute = self.attributes.get(place.group).map(String::as_str);
             for (metric, score) in self.answers(place.group, row) {
                 let (item, candidate) = (&*self.samples[place.item].id, &*self.candidate(*place).id);
-                answers.push(AnswerRow { item, attribute, candidate, metric, score });
+                answers.push(QuestionRow { item, attribute, candidate, metric, score });
             }
         }
         run.table(CHECKLIST, answers.len())?;
         answers.iter().enumerate().try_for_each(|(index, answer)| run.row(CHECKLIST, index, answer))
     }
 
-    /// Each question of a group with what was answered about a candidate: the mean over templates.
+    /// Each question of a group with the answer about a candidate, averaged over templates.
     fn answers(&self, group: usize, row: &PointwiseRow<'_>) -> Vec<(&str, Option<f64>)> {
         let mut questions: Vec<&str> = Vec::new();
         for question in self.templates[group].iter().filter_map(|template| template.setting("question")) {
@@ -69,7 +69,7 @@ impl Pointwise<'_> {
         questions.into_iter().map(|question| (question, of(question))).collect()
     }
 
-    /// What each question says: how it was answered, how far its answers differ, and how they go with gold.
+    /// For each question: its mean answer, the spread of answers, and their agreement with gold.
     pub(super) fn questions_table(&self, places: &[CandidatePlace], rows: &[PointwiseRow<'_>]) -> Table {
         let mut table =
             Table::new("Questions", ["attribute", "question", "mean", "min", "max", "Spearman per context"]);
@@ -111,7 +111,7 @@ impl Pointwise<'_> {
             }
         }
         if !silent.is_empty() {
-            table.note(format!("Answered alike for every text, these say nothing: {}", silent.join(", ")));
+            table.note(format!("Uninformative questions, with the same answer for every text: {}", silent.join(", ")));
         }
         table
     }

@@ -1,4 +1,4 @@
-//! What all scores come to.
+//! The report of a pointwise method.
 
 use probity_lm::text::counted;
 use serde::Serialize;
@@ -13,20 +13,20 @@ use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
 use crate::{Conclusion, Headline, MethodReport, Outcomes, RunScores, Signature, Table, cells};
 
-/// What stands for an attribute where the prompt names none.
+/// Replaces the attribute if the prompt names none.
 const NO_ATTRIBUTE: &str = "–";
-/// The column of shares of scores above zero.
+/// The column with the share of scores above zero.
 const ABOVE_ZERO: &str = "> 0";
 
-/// Tables and figures, filled question by question.
+/// Tables and figures, filled attribute by attribute.
 struct PointwiseTables {
     scores: Table,
     gold: Table,
     systems: Table,
-    /// Figures of each question's scores, and against each attribute's gold.
+    /// Figures of each group's scores, with their agreement with gold.
     groups: Vec<Value>,
     against: Vec<Value>,
-    /// Agreement with gold; where there is none, means.
+    /// Agreement with gold, or means without gold.
     agreement: Vec<Headline>,
     means: Vec<Headline>,
     verdict: Vec<Conclusion>,
@@ -48,7 +48,8 @@ impl PointwiseTables {
         }
     }
 
-    /// The scores of one question, against the gold of its attribute; of all attributes where the prompt names none.
+    /// Adds the scores of one group and their agreement with gold: of its attribute, or of all if the prompt names
+    /// none.
     fn add(
         &mut self,
         of: &Pointwise<'_>,
@@ -69,7 +70,7 @@ impl PointwiseTables {
             let case = ConclusionCase { about, samples, scores, gold, attribute, ..ConclusionCase::default() };
             let mut found = ConclusionCase { preferences, answers, ..case }.conclusion();
             if let PointwiseAsk::Candidate { .. } = of.asking {
-                // A likelihood follows length, and which system wrote a text, before it follows quality.
+                // Likelihoods depend on length and on the system that wrote a text, often more than on quality.
                 tell_baselines(&mut found, of.samples, named, scores);
             }
             found
@@ -91,20 +92,18 @@ impl PointwiseTables {
         self.groups.push(json!({ "attribute": named, "figures": figures }));
     }
 
-    /// What a reader must know of the scores.
+    /// Adds notes about the scores.
     fn note(&mut self, of: &Pointwise<'_>, rows: &[PointwiseRow<'_>]) {
         let above_zero = if of.signed { format!("{ABOVE_ZERO}: share of scores above zero. ") } else { String::new() };
         let mass = match of.asking {
-            PointwiseAsk::Labels { .. } => {
-                "Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
-            }
+            PointwiseAsk::Labels { .. } => "Mass: label mass; low mass: share flagged low_mass (--min-mass).",
             PointwiseAsk::Candidate { .. } | PointwiseAsk::Classes { .. } | PointwiseAsk::Texts { .. } => "",
         };
         self.scores.notes.extend(Some(format!("{above_zero}{mass}")).filter(|note| !note.is_empty()));
         let low: usize = rows.iter().filter(|row| row.outcome.is_low_mass()).count();
         if low > 0 {
             let asked = rows.iter().filter(|row| row.mass.is_some());
-            let once = if asked.clone().any(|row| row.answers.len() > 1) { ", in one answer at least" } else { "" };
+            let once = if asked.clone().any(|row| row.answers.len() > 1) { " in at least one answer" } else { "" };
             let all = counted(asked.count(), "candidate");
             self.scores.note(format!("{low} of {all} have low label mass{once}."));
         }
@@ -153,10 +152,9 @@ impl Pointwise<'_> {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
             values["unparsed_samples"] = json!(unparsed);
             if unparsed > 0 {
-                filled.scores.note(format!(
-                    "without a score: {}; a mean is over the others",
-                    counted(unparsed, "generated text")
-                ));
+                filled
+                    .scores
+                    .note(format!("no score: {}; means are over the others", counted(unparsed, "generated text")));
             }
         }
         let questions = self.questions_table(places, rows);
@@ -167,7 +165,7 @@ impl Pointwise<'_> {
     }
 }
 
-/// Figures over the scores of one question.
+/// Figures of the scores of one group.
 #[derive(Debug, Clone, Serialize)]
 struct PointwiseFigures {
     candidates: usize,

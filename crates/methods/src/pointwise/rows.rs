@@ -1,4 +1,4 @@
-//! What a candidate's answers come to.
+//! Combines a candidate's answers into a row.
 
 use probity_lm::{Outcome, Precision};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::figures::mean;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PointwiseAnswer<'a> {
-    /// Which of the templates; those that ask different questions may share a name.
+    /// The template's index; templates with different questions may share a name.
     #[serde(skip)]
     number: usize,
     template: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct PointwiseAnswer<'a> {
     pub(super) reply: PointwiseReply,
 }
 
-/// A candidate's score under one question, once all of its answers are in.
+/// A candidate's score for one group, once all of its answers have arrived.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PointwiseRow<'a> {
     item: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct PointwiseRow<'a> {
     #[serde(flatten)]
     pub(super) outcome: Outcome,
     precision: Precision,
-    /// The mass, where labels are asked for.
+    /// The mass, if labels are requested.
     #[serde(flatten)]
     shown: Map<String, Value>,
     pub(super) answers: Vec<PointwiseAnswer<'a>>,
@@ -59,8 +59,8 @@ impl<'a> Pointwise<'a> {
         }
     }
 
-    /// The best answer per template over references, then the mean over templates. One template without a score leaves
-    /// the row without: a mean over fewer templates would not compare with the others.
+    /// The best answer per template over references, then the mean over templates. If a template has no score, the row
+    /// has none: a mean over fewer templates would not be comparable.
     pub(super) fn row(
         &self,
         place: CandidatePlace,
@@ -68,9 +68,9 @@ impl<'a> Pointwise<'a> {
         precision: Precision,
     ) -> PointwiseRow<'a> {
         let mut best: Vec<&PointwiseReply> = Vec::new();
-        // Those of a template stand together.
+        // The answers of a template are adjacent.
         for of_template in answers.chunk_by(|a, b| a.number == b.number) {
-            // A reference that could not be asked about counts only where none could.
+            // A reference that could not be scored counts only if none could.
             let score = |told: &PointwiseReply| told.score.unwrap_or(f64::NEG_INFINITY);
             best.extend(of_template.iter().map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
         }

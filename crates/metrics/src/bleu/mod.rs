@@ -1,4 +1,4 @@
-//! BLEU (Papineni et al. 2002), equal to sacrebleu's (Post 2018).
+//! BLEU (Papineni et al. 2002), equal to sacrebleu (Post 2018).
 
 mod tokens;
 
@@ -81,7 +81,7 @@ items for the scores of single items, as in sacrebleu's sentence scores, yes for
     }
 }
 
-/// What BLEU is made of; added up over items.
+/// Statistics of BLEU, summed over items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BleuCounts {
     candidate: u64,
@@ -147,7 +147,7 @@ impl Bleu {
 
     fn tokenized(&self, text: &str) -> String {
         let lowered = self.0.lowercase.then(|| text.to_lowercase());
-        // sacrebleu puts into lower case first, cuts white space off the end only, and then tokenizes.
+        // sacrebleu lower-cases, trims only trailing white space, and then tokenizes.
         self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
     }
 
@@ -161,7 +161,7 @@ impl Bleu {
         ngrams.read(references.iter().map(Vec::as_slice), order);
         let mut matches = vec![0; order];
         ngrams.matches(&candidate, &mut matches);
-        // Of lengths that are equally near the shorter: else the penalty would depend on the order of references.
+        // The shorter of equally near lengths; otherwise the penalty would depend on the order of references.
         let nearest = references.iter().map(Vec::len).min_by_key(|len| (len.abs_diff(candidate.len()), *len));
         BleuCounts {
             candidate: candidate.len() as u64,
@@ -176,13 +176,13 @@ impl Bleu {
 
     /// From 0 to 100.
     fn value(&self, counts: &BleuCounts, effective: bool) -> f64 {
-        // Before smoothing, which would give texts without a common word a score.
+        // Before smoothing, which would give a score to texts without a common word.
         if counts.orders.iter().all(|(matches, _)| *matches == 0) {
             return 0.0;
         }
         let (mut halved, mut logs, mut orders) = (1.0, 0.0, 0_u8);
         for (index, (matches, total)) in counts.orders.iter().enumerate() {
-            // Not to single words: method 2 of Chen and Cherry (2014), as sacrebleu has it.
+            // Not for single words: method 2 of Chen and Cherry (2014), as in sacrebleu.
             let add = if self.0.smooth == Smooth::AddK && index > 0 { self.k() } else { 0.0 };
             let (matches, total) = (*matches as f64 + add, *total as f64 + add);
             if total == 0.0 {
@@ -195,13 +195,13 @@ impl Bleu {
                     100.0 / (halved * total)
                 }
                 Smooth::Floor => 100.0 * self.k() / total,
-                // No geometric mean is above a zero.
+                // The geometric mean of zero is zero.
                 Smooth::AddK | Smooth::None => return 0.0,
             };
             logs += precision.ln();
             orders += 1;
         }
-        // sacrebleu takes the logarithm of a missing order as −9999999999: nothing is left of the score.
+        // sacrebleu uses −9999999999 as the logarithm of a missing order, so the score is 0.
         if orders < self.0.order && !effective {
             return 0.0;
         }
@@ -209,7 +209,7 @@ impl Bleu {
     }
 }
 
-/// What a score that has a match leaves out where no candidate has as many words as the longest n-grams.
+/// Note for a score with matches whose candidates are all shorter than the longest n-grams.
 fn short(counts: &BleuCounts, effective: bool) -> Option<&'static str> {
     let is_short = counts.orders.last().is_some_and(|(_, total)| *total == 0);
     let has_match = counts.orders.iter().any(|(matches, _)| *matches > 0);
@@ -221,7 +221,7 @@ fn short(counts: &BleuCounts, effective: bool) -> Option<&'static str> {
     })
 }
 
-/// The penalty for candidates shorter than their references; there is a match, so neither is empty.
+/// The brevity penalty; there is a match, so neither text is empty.
 fn brevity(counts: &BleuCounts) -> f64 {
     if counts.candidate < counts.reference {
         (1.0 - counts.reference as f64 / counts.candidate as f64).exp()

@@ -1,5 +1,4 @@
-//! Where BLEU cuts a text into words: sacrebleu's tokenizers, which are those of NIST's mteval-v13a and mteval-v14 and
-//! two for scripts without spaces.
+//! BLEU's tokenizers, from sacrebleu: those of NIST's mteval-v13a and mteval-v14, and two for scripts without spaces.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -23,7 +22,7 @@ pub(crate) enum Tokens {
 }
 
 impl Tokens {
-    /// As signatures have it.
+    /// Name in signatures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -34,7 +33,7 @@ impl Tokens {
         }
     }
 
-    /// A note for texts in scripts without spaces, where words of these are not cut.
+    /// Note about texts in scripts without spaces, if this tokenizer does not split them.
     pub(crate) fn note_without_spaces(self) -> Option<&'static str> {
         let cuts_at_spaces = matches!(self, Self::V13a | Self::Intl | Self::None);
         cuts_at_spaces.then_some(no_spaces!("tok=char makes each character a word"))
@@ -44,7 +43,7 @@ impl Tokens {
     pub(crate) fn apply(self, text: &str) -> String {
         match self {
             Self::None => text.to_owned(),
-            // The spaces give the first and the last character a neighbour, which rules of points look at. sacrebleu
+            // The spaces give the first and last character a neighbour, which the rules for points check. sacrebleu
             // adds none for zh.
             Self::V13a => western(&format!(" {} ", without_markup(text))),
             Self::Intl => international(text),
@@ -54,10 +53,10 @@ impl Tokens {
     }
 }
 
-/// What mteval takes out before it looks for words: marks of skipped segments, hyphens at ends of lines, four entities.
+/// Removes markup like mteval: marks of skipped segments, hyphens at line ends, four entities.
 fn without_markup(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    // In this order: `&amp;` is read before `&lt;`, so that `&amp;lt;` becomes `<`, as in sacrebleu.
+    // In this order: `&amp;` is replaced before `&lt;`, so that `&amp;lt;` becomes `<`, as in sacrebleu.
     for (what, by) in
         [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")]
     {
@@ -73,12 +72,12 @@ fn western(text: &str) -> String {
     points(&set_apart(text))
 }
 
-/// Most of ASCII's punctuation stands alone.
+/// Separates most ASCII punctuation.
 pub(crate) fn set_apart(text: &str) -> String {
     let mut apart = Vec::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         match byte {
-            // The ranges of mteval's expression. Apostrophe, comma, hyphen and period are not in it, the space is.
+            // The ranges of mteval's expression. It includes the space, but not apostrophe, comma, hyphen and period.
             b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => {
                 apart.extend([b' ', byte, b' ']);
             }
@@ -88,18 +87,18 @@ pub(crate) fn set_apart(text: &str) -> String {
     String::from_utf8(apart).expect("spaces come beside ASCII only")
 }
 
-/// A period or comma stands alone except between digits; a hyphen does so after a digit. Each rule goes over the text
-/// once, from left to right, over what it has not taken yet.
+/// Separates periods and commas except between digits, and hyphens after a digit. Each rule runs once over the text,
+/// from left to right, without overlaps.
 pub(crate) fn points(text: &str) -> String {
     let point = |c: u8| matches!(c, b'.' | b',');
-    // Bytes will do: all marks and digits are ASCII, and bytes of longer characters are neither.
+    // Bytes are sufficient: all marks and digits are ASCII, and bytes of longer characters are not.
     let first = pairs(text.as_bytes(), |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
     let second = pairs(&first, |a, b| point(a) && !b.is_ascii_digit(), |a, b| [b' ', a, b' ', b]);
     let third = pairs(&second, |a, b| a.is_ascii_digit() && b == b'-', |a, b| [a, b' ', b, b' ']);
     String::from_utf8(third).expect("spaces come beside ASCII or before a whole character only")
 }
 
-/// Rewrites pairs of neighbours; a byte is part of one pair at most.
+/// Rewrites pairs of neighbours; a byte is part of at most one pair.
 fn pairs(text: &[u8], is: impl Fn(u8, u8) -> bool, by: impl Fn(u8, u8) -> [u8; 4]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() * 5 / 4);
     let mut rest = text;
@@ -118,7 +117,7 @@ fn pairs(text: &[u8], is: impl Fn(u8, u8) -> bool, by: impl Fn(u8, u8) -> [u8; 4
     out
 }
 
-/// The rules of mteval-v14: punctuation stands alone except between numbers, symbols always.
+/// The rules of mteval-v14: separates punctuation except between numbers, and symbols always.
 fn international(text: &str) -> String {
     static RULES: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
         [(r"(\P{N})(\p{P})", "$1 $2 "), (r"(\p{P})(\P{N})", " $1 $2"), (r"(\p{S})", " $1 ")]
@@ -127,9 +126,9 @@ fn international(text: &str) -> String {
     RULES.iter().fold(text.to_owned(), |text, (rule, by)| rule.replace_all(&text, *by).into_owned())
 }
 
-/// Puts spaces around the characters that sacrebleu counts as Chinese. Two of its ranges are of four hexadecimal digits
-/// by mistake: U+2001 to U+2A6D and U+2F81 to U+2FA1 instead of U+20000 to U+2A6D6 and U+2F800 to U+2FA1D. So it is
-/// here, for equal scores.
+/// Puts spaces around the characters that sacrebleu counts as Chinese. Two of its ranges mistakenly have four
+/// hexadecimal digits: U+2001 to U+2A6D and U+2F81 to U+2FA1 instead of U+20000 to U+2A6D6 and U+2F800 to U+2FA1D.
+/// Reproduced here for equal scores.
 fn chinese(text: &str) -> String {
     const RANGES: [(char, char); 21] = [
         ('\u{2001}', '\u{2a6d}'),

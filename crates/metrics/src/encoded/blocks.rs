@@ -1,25 +1,24 @@
-//! Which items are compared together, so that each text is read once and few are held.
+//! Groups items such that each text is encoded once and few are in memory.
 
 use rustc_hash::FxHashSet;
 
 /// Items that are compared together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ItemBlock {
-    /// Positions of the items.
+    /// Indices of the items.
     pub(super) items: Vec<usize>,
-    /// Texts that must be read first; all others that the items use are held.
+    /// Texts to encode first; all other texts of the items are in memory.
     pub(super) read: Vec<usize>,
-    /// Texts that need not be held afterwards.
+    /// Texts to drop afterwards.
     pub(super) forget: Vec<usize>,
 }
 
-/// Cuts items into blocks. `uses` are the texts of each item, the last of them those that others are likely to use too
-/// (a reference), `sizes` the bytes of each text. No more than `budget` bytes are held, but for an item that needs more
-/// by itself; only then, and where items share texts in so tangled a way that more would have to be held, is a text
-/// read twice.
+/// Splits items into blocks. `uses` are the texts of each item, with the text most likely to be shared (a reference)
+/// last; `sizes` are the bytes of each text. At most `budget` bytes are in memory, unless a single item needs more. A
+/// text is encoded twice only in that case, and if items share texts in so many ways that the budget would be exceeded.
 pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<ItemBlock> {
     let order = by_shared_text(uses, sizes.len());
-    // Known beforehand, so that a text is let go as soon as nothing after it wants it.
+    // Known in advance, so that a text is dropped after its last use.
     let mut last_use = vec![0; sizes.len()];
     for (at, &item) in order.iter().enumerate() {
         for &text in &uses[item] {
@@ -36,7 +35,7 @@ pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<I
             let spent = |text: &usize| held[*text] && last_use[*text] < at;
             let mut forget: Vec<usize> = (0..sizes.len()).filter(spent).collect();
             let freed: usize = forget.iter().map(|&text| sizes[text]).sum();
-            // What is still wanted goes too, and is read again later: a budget that holds is worth more than a pass.
+            // Drops texts that are needed again later: keeping the budget is worth encoding them twice.
             if bytes - freed + needed > budget {
                 forget = (0..sizes.len()).filter(|text| held[*text] && !own.contains(text)).collect();
             }
@@ -59,7 +58,7 @@ pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<I
     blocks
 }
 
-/// Items in the order of the first item that uses their last text: those with one reference stand together.
+/// Items ordered by the first item that uses their last text, so that items with one reference are adjacent.
 fn by_shared_text(uses: &[Vec<usize>], texts: usize) -> Vec<usize> {
     let mut first_use = vec![usize::MAX; texts];
     for (item, uses) in uses.iter().enumerate() {
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn items_of_one_reference_run_together_and_their_texts_are_let_go() {
-        // Candidates 0..4, references 4 and 5; the systems' outputs stand one system after another.
+        // Candidates 0..4, references 4 and 5; the output of one system follows that of another.
         let uses = [vec![0, 4], vec![1, 5], vec![2, 4], vec![3, 5]];
         let blocks = plan(&uses, &[1; 6], 3);
         let expected = [

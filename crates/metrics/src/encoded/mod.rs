@@ -1,5 +1,4 @@
-//! Texts as an encoder reads them: each distinct text once, in packs, and its hidden states held only while something
-//! is to be compared with them.
+//! Encodes texts: each distinct text once, in batches, keeping hidden states only while they are needed.
 
 mod blocks;
 mod weights;
@@ -12,10 +11,10 @@ use crate::{MetricError, MetricItem, MetricSettings, Watch};
 
 pub(crate) use weights::{Frequencies, Weighting};
 
-/// Bytes of hidden states that are held at once.
+/// Maximum bytes of hidden states in memory.
 const BUDGET: usize = 256 << 20;
 
-/// The distinct texts of a list, in the order in which they first occur.
+/// The distinct texts of a list, in order of first occurrence.
 #[derive(Default)]
 pub(crate) struct DistinctTexts<'a> {
     texts: Vec<&'a str>,
@@ -23,22 +22,22 @@ pub(crate) struct DistinctTexts<'a> {
 }
 
 impl<'a> DistinctTexts<'a> {
-    /// The texts of candidates and references without white space around them, and of each item the positions of its
-    /// candidate and then of its references.
+    /// The trimmed texts of candidates and references, and for each item the indices of its candidate and its
+    /// references.
     pub(crate) fn of(items: &[MetricItem<'a>]) -> (Self, Vec<Vec<usize>>) {
         Self::of_lists(items.iter().map(|item| [&[item.candidate][..], &item.references].concat()))
     }
 
-    /// The same of any texts, by item.
+    /// Same as [`DistinctTexts::of`] for any texts by item.
     pub(crate) fn of_lists(items: impl Iterator<Item = Vec<&'a str>>) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
-        // As bert-score does; else a space at the end would make two texts of one.
+        // As in bert-score; otherwise a trailing space would make a separate text.
         let mut position = |text: &'a str| distinct.position(text.trim());
         let uses = items.map(|texts| texts.into_iter().map(&mut position).collect()).collect();
         (distinct, uses)
     }
 
-    /// The text's position.
+    /// The index of the text.
     fn position(&mut self, text: &'a str) -> usize {
         *self.index.entry(text).or_insert_with(|| {
             self.texts.push(text);
@@ -46,13 +45,13 @@ impl<'a> DistinctTexts<'a> {
         })
     }
 
-    /// All texts as the encoder reads them, cut where they are longer than it can see.
+    /// All texts in the encoder's form, truncated to its maximum length.
     pub(crate) fn read(&self, encoder: &dyn TextEncoder) -> Result<Vec<Framed>, EncoderError> {
         let limit = encoder.config().description.context_length;
         let spaced: Vec<String>;
         let texts = match encoder.tokenizer().word_start() {
             "" => self.texts.clone(),
-            // Where spaces are parts of words, the first word would be another token than the same word further on.
+            // If spaces are parts of words, the first word would differ from the same word further on.
             start => {
                 spaced = self
                     .texts
@@ -71,22 +70,22 @@ impl<'a> DistinctTexts<'a> {
     }
 }
 
-/// Items to be compared by what an encoder makes of their texts.
+/// Items to compare by the encodings of their texts.
 pub(crate) struct EncodedItems<'a> {
-    /// The metric, for errors.
+    /// Name of the metric, for errors.
     pub(crate) metric: &'static str,
     pub(crate) encoder: &'a dyn TextEncoder,
     /// The distinct texts.
     pub(crate) texts: &'a [Framed],
-    /// Layers whose states are wanted.
+    /// The layers of the hidden states.
     pub(crate) layers: &'a [usize],
-    /// Positions of each item's texts; items whose last texts are the same run together.
+    /// Indices of each item's texts; items with the same last text are processed together.
     pub(crate) uses: &'a [Vec<usize>],
 }
 
 impl EncodedItems<'_> {
-    /// What `compare` says of each item, in their order, given what `prepare` makes of the hidden states of each of its
-    /// texts. `prepare` is called once for each distinct text, as long as all that is wanted again fits into memory.
+    /// Calls `compare` for each item, in order, with the results of `prepare` for its texts' hidden states. `prepare`
+    /// is called once per distinct text, as long as all texts still needed fit into memory.
     pub(crate) fn run<T: Send + Sync, R: Send>(
         &self,
         prepare: impl Fn(HiddenStates) -> T + Sync,
@@ -105,7 +104,7 @@ impl EncodedItems<'_> {
             for (item, result) in scored {
                 results[item] = Some(result);
             }
-            // Let go before the next block is read: the budget is of what is held at once.
+            // Drop before the next block is read, to stay within the budget.
             for text in block.forget {
                 held[text] = None;
             }
@@ -130,7 +129,7 @@ impl EncodedItems<'_> {
     }
 }
 
-/// What a signature must say of the model that reads texts.
+/// Signature settings of the encoder.
 pub(crate) fn settings(description: &ModelDescription) -> MetricSettings {
     let fingerprint = description.fingerprint.chars().take(12).collect();
     vec![
@@ -141,13 +140,12 @@ pub(crate) fn settings(description: &ModelDescription) -> MetricSettings {
     ]
 }
 
-/// An encoder's error as a metric's.
+/// Converts an encoder error to a metric error.
 pub(crate) fn failed(metric: &str, source: EncoderError) -> MetricError {
     MetricError::Model { metric: metric.to_owned(), source: Box::new(source) }
 }
 
-/// Makes each row of `width` numbers one unit long. False where a row has no length or an infinite one, or holds what
-/// is no number.
+/// Scales each row of `width` numbers to length one. False if a row has zero or infinite length, or contains NaN.
 pub(crate) fn normalise_rows(rows: &mut [f32], width: usize) -> bool {
     rows.chunks_exact_mut(width).all(|row| {
         let norm = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
@@ -158,10 +156,10 @@ pub(crate) fn normalise_rows(rows: &mut [f32], width: usize) -> bool {
     })
 }
 
-/// The inner product of two rows of one width. Its bits depend on them alone.
+/// The inner product of two rows of equal length. Its bits depend only on them.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 16;
-    // Sixteen sums, joined in one order: vectors of any width may compute them, and the bits stay.
+    // Sixteen sums, joined in a fixed order: any vector width computes the same bits.
     let mut sums = [0.0_f32; LANES];
     let (a_blocks, a_rest) = a.as_chunks::<LANES>();
     let (b_blocks, b_rest) = b.as_chunks::<LANES>();

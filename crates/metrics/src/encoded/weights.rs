@@ -1,9 +1,9 @@
-//! How much each token counts.
+//! Token weights.
 
 use probity_lm::Framed;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// In how many texts of a list each token occurs.
+/// Document frequency of each token.
 #[derive(Debug, Default)]
 pub(crate) struct Frequencies {
     texts: usize,
@@ -11,12 +11,12 @@ pub(crate) struct Frequencies {
 }
 
 impl Frequencies {
-    /// Counts each text as often as it is given.
+    /// Counts each text, including repetitions.
     pub(crate) fn of<'a>(texts: impl IntoIterator<Item = &'a Framed>) -> Self {
         let mut frequencies = Self::default();
         for text in texts {
             frequencies.texts += 1;
-            // In how many texts, not how often: a token counts once for each text.
+            // Document frequency: a token counts once per text.
             for id in text.ids.iter().copied().collect::<FxHashSet<_>>() {
                 *frequencies.counts.entry(id).or_default() += 1;
             }
@@ -24,27 +24,27 @@ impl Frequencies {
         frequencies
     }
 
-    /// ln((texts + 1) / (texts that have it + 1)): zero for what every text has, as it is with `[CLS]` and `[SEP]`.
+    /// ln((texts + 1) / (texts with the token + 1)): zero for tokens in every text, such as `[CLS]` and `[SEP]`.
     pub(crate) fn weight(&self, id: u32) -> f64 {
         let with = self.counts.get(&id).copied().unwrap_or(0);
         libm::log((self.texts + 1) as f64 / (with + 1) as f64)
     }
 }
 
-/// The weights of tokens.
+/// Weighting of tokens.
 #[derive(Debug)]
 pub(crate) enum Weighting {
-    /// By how few texts have the token.
+    /// Inverse document frequency.
     Idf(Frequencies),
-    /// Every token of the text counts one; what stands around it counts as told.
+    /// Weight 1 for every token of the text, and `frame` for the special tokens around it.
     Equal {
-        /// The weight of `[CLS]` and `[SEP]`.
+        /// Weight of `[CLS]` and `[SEP]`.
         frame: f64,
     },
 }
 
 impl Weighting {
-    /// A weight for each token of a text.
+    /// The weight of each token of a text.
     pub(crate) fn of(&self, text: &Framed) -> Vec<f64> {
         match self {
             Self::Idf(frequencies) => text.ids.iter().map(|&id| frequencies.weight(id)).collect(),

@@ -1,4 +1,4 @@
-//! METEOR (Banerjee and Lavie 2005; Lavie and Agarwal 2007), equal to nltk's.
+//! METEOR (Banerjee and Lavie 2005; Lavie and Agarwal 2007), equal to nltk.
 
 mod wordnet;
 
@@ -113,7 +113,7 @@ impl Metric for Meteor {
 
 impl Meteor {
     fn item(&self, item: &MetricItem<'_>) -> Score {
-        // Lower case comes after the cut, a word at a time, as in nltk.
+        // Lower-cased after tokenization, word by word, as in nltk.
         let cut = |text| words(&tokenized(self.options.tok, false, text)).map(str::to_lowercase).collect::<Vec<_>>();
         let candidate = cut(item.candidate);
         let references: Vec<_> = item.references.iter().map(|text| cut(text)).collect();
@@ -141,7 +141,7 @@ impl Meteor {
     }
 }
 
-/// For each word of the candidate, the reference's word that it is matched with.
+/// For each word of the candidate, the matched word of the reference.
 struct Matches(Vec<Option<usize>>);
 
 impl Matches {
@@ -150,17 +150,17 @@ impl Matches {
         let mut open: Vec<bool> = vec![true; reference.len()];
         let mut words = WordPositions::new(reference.iter().map(String::as_str).zip(0..));
         matches.stage(&mut open, |i| words.last(candidate[i].as_str()).map(|(_, word)| words.take(word)));
-        // Nothing is left that a stem or a synonym could match.
+        // No word is left for a stem or synonym match.
         if matches.count() == candidate.len().min(reference.len()) {
             return matches;
         }
         let reference_stems: Vec<(String, usize)> =
-            // Only what is still open: a word takes part in one match.
+            // Only unmatched words: each word is matched once.
             (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
         let mut words = WordPositions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
         matches.stage(&mut open, |i| words.last(stems[i].as_str()).map(|(_, stem)| words.take(stem)));
         if let Some(wordnet) = wordnet {
-            // nltk hands stems on to its last stage, not words. A stem itself has no open equal any more.
+            // nltk passes stems instead of words to its last stage. A stem itself has no unmatched equal.
             matches.stage(&mut open, |i| {
                 let best = wordnet.synonyms(&stems[i]).into_iter().filter_map(|synonym| words.last(synonym)).max();
                 best.map(|(_, stem)| words.take(stem))
@@ -169,7 +169,7 @@ impl Matches {
         matches
     }
 
-    /// Matches what is left of the candidate, from its end.
+    /// Matches the remaining words of the candidate, from its end.
     fn stage(&mut self, open: &mut [bool], mut find: impl FnMut(usize) -> Option<usize>) {
         for (i, matched) in self.0.iter_mut().enumerate().rev().filter(|(_, matched)| matched.is_none()) {
             *matched = find(i);
@@ -183,18 +183,18 @@ impl Matches {
         self.0.iter().flatten().count()
     }
 
-    /// Runs of matches that follow each other in both texts.
+    /// Number of runs of matches that are contiguous in both texts.
     fn chunks(&self) -> usize {
         let follows = |pair: &&[Option<usize>]| matches!(pair, [Some(a), Some(b)] if a + 1 == *b);
         self.count() - self.0.windows(2).filter(follows).count()
     }
 }
 
-/// Where words are, of those not yet taken.
+/// Positions of the unmatched words.
 struct WordPositions<'w>(HashMap<&'w str, Vec<usize>, FxBuildHasher>);
 
 impl<'w> WordPositions<'w> {
-    /// Words with their positions, which ascend.
+    /// Words with their positions in ascending order.
     fn new(words: impl Iterator<Item = (&'w str, usize)>) -> Self {
         let mut positions: HashMap<&str, Vec<usize>, FxBuildHasher> = HashMap::default();
         for (word, position) in words {
@@ -203,13 +203,13 @@ impl<'w> WordPositions<'w> {
         Self(positions)
     }
 
-    /// The last place of a word, and the word.
+    /// The last position of a word, and the word.
     fn last(&self, word: &str) -> Option<(usize, &'w str)> {
         let (word, positions) = self.0.get_key_value(word)?;
         Some((*positions.last()?, word))
     }
 
-    /// Takes the last place of a word that has one.
+    /// Removes and returns the last position of a word that has one.
     fn take(&mut self, word: &str) -> usize {
         self.0.get_mut(word).and_then(Vec::pop).expect("the word has a place")
     }

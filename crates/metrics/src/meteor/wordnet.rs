@@ -1,4 +1,4 @@
-//! Synonyms from `WordNet`'s database files (wndb(5WN)), as nltk's reader finds them.
+//! Synonyms from `WordNet`'s database files (wndb(5WN)), as in nltk's reader.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use probity_options::read_text;
 use rustc_hash::FxBuildHasher;
 
-/// A part of speech: what its files are called, and how an inflected form becomes a base form: an ending and what takes
-/// its place.
+/// A part of speech: its file names and its rules from inflected to base forms, as pairs of endings.
 struct PartOfSpeech {
     name: &'static str,
     endings: &'static [(&'static str, &'static str)],
@@ -47,8 +46,8 @@ const PARTS: [PartOfSpeech; 4] = [
 
 type WordTable<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// The words of each synset, and the synsets of each word. What is written with `_`, as several words, is left out of
-/// synsets: nothing is matched with it.
+/// The words of each synset, and the synsets of each word. Multi-word entries (with `_`) are omitted, because they
+/// never match.
 #[derive(Debug)]
 pub(super) struct WordNet {
     parts: Vec<Lexicon>,
@@ -58,7 +57,7 @@ pub(super) struct WordNet {
 /// One part of speech.
 #[derive(Debug, Default)]
 struct Lexicon {
-    /// Offsets of a word's synsets.
+    /// Synset offsets of a word.
     index: WordTable<String, Vec<u64>>,
     /// Words of the synset at an offset.
     synsets: WordTable<u64, Vec<String>>,
@@ -66,7 +65,7 @@ struct Lexicon {
     exceptions: WordTable<String, Vec<String>>,
 }
 
-/// Why `WordNet`'s files could not be read.
+/// Error of reading `WordNet`'s files.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(super) enum WordNetError {
     #[error("cannot read {path}: {source}")]
@@ -76,7 +75,7 @@ pub(super) enum WordNetError {
 }
 
 impl WordNet {
-    /// Reads index, data and exception files of nouns, verbs, adjectives and adverbs in a folder.
+    /// Reads the index, data and exception files of nouns, verbs, adjectives and adverbs in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self, WordNetError> {
         let mut version = None;
         let mut parts = Vec::new();
@@ -92,12 +91,12 @@ impl WordNet {
         Ok(Self { parts, version: version.unwrap_or_else(|| "unknown".to_owned()) })
     }
 
-    /// The version that the files' licence names, such as `3.0`.
+    /// The version named in the licence of the files, such as `3.0`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// All words that share a synset with a word or with a base form of it; some may come twice.
+    /// All words that share a synset with a word or with a base form of it; may contain duplicates.
     pub(super) fn synonyms(&self, word: &str) -> Vec<&str> {
         let mut synonyms = Vec::new();
         for (part, lexicon) in PARTS.iter().zip(&self.parts) {
@@ -117,14 +116,14 @@ impl Lexicon {
         let lemma = fields.next().ok_or("the lemma")?;
         let synsets: usize = fields.nth(1).and_then(number).ok_or("the number of synsets")?;
         let pointers: usize = fields.next().and_then(number).ok_or("the number of pointers")?;
-        // Behind the pointers stand two counts that are not wanted, sense_cnt and tagsense_cnt.
+        // Two counts follow the pointers and are skipped: sense_cnt and tagsense_cnt.
         let offsets: Option<Vec<u64>> = fields.skip(pointers + 2).map(number).collect();
         let offsets = offsets.filter(|offsets| offsets.len() == synsets).ok_or("a synset's offset")?;
         self.index.insert(lemma.to_owned(), offsets);
         Ok(())
     }
 
-    /// `synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id…] …`; an adjective's word may end with a
+    /// `synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id…] …`; the word of an adjective may have a
     /// marker, as in `galore(ip)`.
     fn data_line(&mut self, line: &str) -> Result<(), &'static str> {
         let mut fields = line.split_ascii_whitespace();
@@ -153,12 +152,12 @@ impl Lexicon {
         Ok(())
     }
 
-    /// The word and its base forms: those of the exception list if it has the word, else those that endings give. Forms
-    /// that the index lacks have no synsets.
+    /// The word and its base forms: from the exception list if it has the word, otherwise from the rules for endings.
+    /// Forms missing from the index have no synsets.
     fn base_forms(&self, part: &PartOfSpeech, word: &str) -> Vec<String> {
         let mut forms = vec![word.to_owned()];
         match self.exceptions.get(word) {
-            // As nltk's morphy: an irregular form is not tried with endings too.
+            // As in nltk's morphy: the rules for endings are not applied to irregular forms.
             Some(bases) => forms.extend(bases.iter().cloned()),
             None => forms
                 .extend(part.endings.iter().filter_map(|(old, new)| Some(word.strip_suffix(old)?.to_owned() + new))),
@@ -171,14 +170,14 @@ fn number<T: std::str::FromStr>(field: &str) -> Option<T> {
     field.parse().ok()
 }
 
-/// `3.0` of a line of the licence, `… WordNet 3.0 Copyright 2006 …`.
+/// `3.0` from a line of the licence, `… WordNet 3.0 Copyright 2006 …`.
 fn stated_version(line: &str) -> Option<String> {
     let (before, _) = line.split_once(" Copyright")?;
     let version = before.rsplit(' ').next()?;
     version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
 }
 
-/// A file's text, after each line was handed on. The licence's lines, which start with a space, have no entry.
+/// Passes each line to `entry` and returns the text. Licence lines, which start with a space, are skipped.
 fn read(path: PathBuf, mut entry: impl FnMut(&str) -> Result<(), &'static str>) -> Result<String, WordNetError> {
     let text = match read_text(&path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! SARI as EASSE computes it (Alva-Manchego et al. 2019): the version of the authors' experiments.
+//! SARI as in EASSE (Alva-Manchego et al. 2019): the version of the authors' experiments.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ implementations are sari-xu and sari-hf.";
     }
 }
 
-/// What the candidate does and the references do, what the candidate does, what the references do.
+/// Counts of an operation: shared by candidate and references, in the candidate, in the references.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Operation {
     both: u64,
@@ -135,7 +135,7 @@ impl SariEasse {
     }
 }
 
-/// What becomes of one n-gram.
+/// The operations on one n-gram.
 fn operations(SariCounts { source, candidate, references }: SariCounts) -> [Operation; 3] {
     let new = |text: u64| u64::from(text > 0 && source == 0);
     let operation = |both, candidate, references| Operation { both, candidate, references };

@@ -1,5 +1,5 @@
-//! SARI (Xu et al. 2016): what a simplification adds, keeps and deletes of its source, against what references do.
-//! Three implementations of it are in use, with different scores: [`SariEasse`], [`SariXu`] and [`SariHf`].
+//! SARI (Xu et al. 2016): compares what a simplification adds, keeps and deletes of its source with the references.
+//! Three implementations with different scores are in use: [`SariEasse`], [`SariXu`] and [`SariHf`].
 
 mod easse;
 mod xu;
@@ -11,17 +11,17 @@ use crate::metric::{MetricItem, Score};
 use crate::ngrams::Interner;
 use crate::tally::NgramTally;
 
-/// Longest n-grams, in all implementations.
+/// Maximum n-gram order, in all implementations.
 const ORDER: usize = 4;
 
-/// What a row has after the mean of the three.
+/// Further numbers of a row after the mean of the three.
 const PARTS: &[&str] = &["add", "keep", "delete"];
 
-/// Where the texts have no word at all.
+/// Reason if the texts have no words.
 const EMPTY: Score = Score::Undefined("neither the candidate nor its source nor a reference has a word");
 
-/// How often an n-gram occurs; the source's and the candidate's counts are multiplied by the number of references, the
-/// references' added up.
+/// Occurrences of an n-gram; counts of source and candidate are multiplied by the number of references, counts of
+/// references are summed.
 #[derive(Debug, Clone, Copy)]
 struct SariCounts {
     source: u64,
@@ -29,12 +29,12 @@ struct SariCounts {
     references: u64,
 }
 
-/// Source, candidate and references, made ready to be cut.
+/// Source, candidate and references, prepared for tokenization.
 fn texts(item: &MetricItem<'_>, ready: impl Fn(&str) -> String) -> Vec<String> {
     [item.source.unwrap_or_default(), item.candidate].iter().chain(&item.references).map(|text| ready(text)).collect()
 }
 
-/// Each n-gram of an item's texts: its length, less one, and its counts.
+/// Each n-gram of an item's texts: its length minus one, and its counts.
 fn counts<'t, W: IntoIterator<Item = &'t str>>(
     texts: &'t [String],
     cut: impl Fn(&'t str) -> W,
@@ -51,13 +51,13 @@ fn counts<'t, W: IntoIterator<Item = &'t str>>(
     tally.rows().map(|(order, row)| (order - 1, count(row))).collect()
 }
 
-/// The mean of add, keep and delete, and these, from 0 to 100.
+/// The mean of add, keep and delete, followed by these, from 0 to 100.
 fn row(operations: [f64; 3]) -> Vec<Score> {
     let [add, keep, delete] = operations.map(|score| 100.0 * score);
     [(add + keep + delete) / 3.0, add, keep, delete].map(Score::Value).to_vec()
 }
 
-/// The harmonic mean; 0 where both are.
+/// The harmonic mean; 0 if both are 0.
 fn f1(precision: f64, recall: f64) -> f64 {
     if precision + recall == 0.0 { 0.0 } else { 2.0 * precision * recall / (precision + recall) }
 }

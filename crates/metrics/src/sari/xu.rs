@@ -1,5 +1,4 @@
-//! SARI as the script of Xu et al. (2016) computes it, and as Hugging Face's `evaluate` does, which changed that
-//! script.
+//! SARI as in the script of Xu et al. (2016), and as in Hugging Face's `evaluate`, which changed that script.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,7 +87,7 @@ mean over items.";
 struct Script {
     tok: Tokens,
     cased: bool,
-    /// As `evaluate` changed it.
+    /// With the changes of `evaluate`.
     changed: bool,
 }
 
@@ -110,14 +109,14 @@ impl Script {
     fn item(&self, item: &MetricItem<'_>) -> Vec<Score> {
         let texts = texts(item, |text| {
             let text = tokenized(self.tok, !self.cased, text);
-            // The script cuts at each single space; what our tokenizers leave may have several in a row.
+            // The script splits at each single space, but our tokenizers may leave several in a row.
             if self.tok == Tokens::None { text } else { words(&text).collect::<Vec<_>>().join(" ") }
         });
         if texts.iter().all(String::is_empty) {
             return vec![EMPTY; 1 + PARTS.len()];
         }
         let mut sums = [XuSums::default(); ORDER];
-        // An empty text has one word, which is empty, as in Python.
+        // As in Python, an empty text has one empty word.
         for (order, counts) in counts(&texts, |text| text.split(' ')) {
             sums[order].add(counts);
         }
@@ -133,22 +132,22 @@ impl Script {
 struct XuSums {
     keep: XuShares,
     delete: XuShares,
-    /// Kinds of n-grams that the candidate and the references add, that the candidate adds, that the references add.
+    /// Distinct n-grams added by both, by the candidate, and by the references.
     added: [u64; 3],
 }
 
-/// Of n-grams that an operation is applied to.
+/// Sums over the n-grams of one operation.
 #[derive(Debug, Clone, Copy, Default)]
 struct XuShares {
-    /// Sum of the shares of the candidate's occurrences that the references agree with.
+    /// Sum of the shares of the candidate's occurrences that agree with the references.
     precision: f64,
-    /// Kinds in the candidate.
+    /// Distinct n-grams in the candidate.
     kinds: u64,
-    /// Sum of the shares of the references' occurrences that the candidate agrees with.
+    /// Sum of the shares of the references' occurrences that agree with the candidate.
     recall: f64,
-    /// Kinds in the references.
+    /// Distinct n-grams in the references.
     reference_kinds: u64,
-    /// Occurrences that both agree on, and those of the references.
+    /// Occurrences in both, and in the references.
     occurrences: [u64; 2],
 }
 
@@ -156,7 +155,8 @@ impl XuSums {
     fn add(&mut self, SariCounts { source, candidate, references }: SariCounts) {
         self.keep.add(source.min(candidate), source.min(references), source.min(candidate).min(references));
         let deleted = source.saturating_sub(candidate);
-        // The script's own: not what both delete, but how much more is deleted than the references have.
+        // Specific to the script: not the occurrences deleted by both, but the excess of deletions over the references'
+        // occurrences.
         self.delete.add(deleted, source.saturating_sub(references), deleted.saturating_sub(references));
         let new = |text: u64| u64::from(text > 0 && source == 0);
         let [both, own, theirs] = &mut self.added;
@@ -167,7 +167,7 @@ impl XuSums {
 
     /// Add, keep, delete, from 0 to 1.
     fn operations(&self, changed: bool) -> [f64; 3] {
-        // A share of nothing is 0 in the authors' script and 1 in evaluate's.
+        // 0/0 is 0 in the authors' script and 1 in `evaluate`.
         let share = |part: f64, whole: u64| if whole > 0 { part / whole as f64 } else { f64::from(u8::from(changed)) };
         let [both, own, theirs] = self.added;
         let add = f1(share(both as f64, own), share(both as f64, theirs));
@@ -182,7 +182,7 @@ impl XuSums {
 }
 
 impl XuShares {
-    /// Occurrences of one n-gram in the candidate's part, in the references' part, and in what they agree on.
+    /// Adds the occurrences of one n-gram in the candidate, in the references, and in both.
     fn add(&mut self, own: u64, theirs: u64, both: u64) {
         if own > 0 {
             self.precision += both as f64 / own as f64;

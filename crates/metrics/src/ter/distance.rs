@@ -1,20 +1,20 @@
-//! Edit distance of words near the diagonal, with its trace.
+//! Word edit distance near the diagonal, with backtrace.
 
-/// How far from the diagonal cells are computed.
+/// Maximum distance of computed cells from the diagonal.
 const BEAM: usize = 25;
 
-/// More than any distance; a cell that was not computed.
-// Half of the range: edits are added to it without overflow.
+/// Greater than any distance; marks cells that were not computed.
+// Half of the range: adding edits does not overflow.
 const FAR: u32 = u32::MAX / 2;
 
-/// What the last edit of a cell is, turning the candidate into the reference.
+/// The last edit of a cell, from the candidate to the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Edit {
     Keep,
     Replace,
-    /// A word of the reference comes in.
+    /// Insert a word of the reference.
     Insert,
-    /// A word of the candidate goes.
+    /// Delete a word of the candidate.
     Delete,
 }
 
@@ -24,7 +24,7 @@ struct EditCell {
     edit: Edit,
 }
 
-/// The computed stretch of a row.
+/// The computed span of a row.
 #[derive(Debug, Clone, Default)]
 struct DistanceRow {
     first: usize,
@@ -37,8 +37,8 @@ impl DistanceRow {
     }
 }
 
-/// Distances of one candidate, and of others of its length, to a reference. A cell is computed where it is less than
-/// [`BEAM`] from the diagonal of the table's shape; the last row in full. Of edits that cost the same, keeping and
+/// Distances of one candidate, and of others of its length, to a reference. Cells are computed if they are less than
+/// [`BEAM`] from the diagonal of the table's shape; the last row is complete. Among edits of equal cost, keeping and
 /// replacing come first, then deleting.
 #[derive(Debug)]
 pub(super) struct TerDistance<'r> {
@@ -48,14 +48,14 @@ pub(super) struct TerDistance<'r> {
     rows: Vec<DistanceRow>,
     ratio: f64,
     beam: usize,
-    /// Memory for the rows of other candidates.
+    /// Scratch rows for other candidates.
     spare: [DistanceRow; 2],
 }
 
 impl<'r> TerDistance<'r> {
     pub(super) fn new(candidate: &[u32], reference: &'r [u32]) -> Self {
         let ratio = if candidate.is_empty() { 1.0 } else { reference.len() as f64 / candidate.len() as f64 };
-        // So that each row meets the one before it.
+        // Wide enough that each row overlaps the one before it.
         let beam = if BEAM as f64 >= ratio / 2.0 { BEAM } else { (ratio / 2.0 + BEAM as f64).ceil() as usize };
         let first = (0..=reference.len()).map(|j| EditCell { cost: j as u32, edit: Edit::Insert }).collect();
         let rows = vec![DistanceRow { first: 0, cells: first }];
@@ -65,7 +65,7 @@ impl<'r> TerDistance<'r> {
         distance
     }
 
-    /// Goes over to another candidate of the same length.
+    /// Switches to another candidate of the same length.
     pub(super) fn replace(&mut self, candidate: Vec<u32>) {
         let same = common_prefix(&self.words, &candidate);
         self.words = candidate;
@@ -73,7 +73,7 @@ impl<'r> TerDistance<'r> {
         self.fill(same);
     }
 
-    /// The rows from the prefix of `done` words on.
+    /// Computes the rows from the prefix of `done` words on.
     fn fill(&mut self, done: usize) {
         for i in done + 1..=self.words.len() {
             let mut row = DistanceRow::default();
@@ -90,7 +90,7 @@ impl<'r> TerDistance<'r> {
         self.rows[self.words.len()].cost(self.reference.len())
     }
 
-    /// The distance of another candidate of the same length. What it begins with in common is not computed again.
+    /// The distance of another candidate of the same length. Reuses the rows of their common prefix.
     pub(super) fn cost_of(&mut self, candidate: &[u32]) -> u32 {
         let same = common_prefix(&self.words, candidate);
         let [mut above, mut row] = std::mem::take(&mut self.spare);
@@ -108,8 +108,7 @@ impl<'r> TerDistance<'r> {
         let end = self.reference.len() + 1;
         let middle = (i as f64 * self.ratio).floor() as usize;
         let first = middle.saturating_sub(self.beam);
-        // The last row goes to its end, since the distance stands in its last cell however far that is from the
-        // diagonal.
+        // The last row is complete, since its last cell holds the distance, however far it is from the diagonal.
         let last = if i == self.words.len() { end } else { end.min(middle + self.beam) };
         row.first = first;
         row.cells.clear();

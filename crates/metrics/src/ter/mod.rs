@@ -1,4 +1,4 @@
-//! Translation edit rate (Snover et al. 2006), equal to sacrebleu's (Post 2018), which follows tercom.
+//! Translation edit rate (Snover et al. 2006), equal to sacrebleu (Post 2018), which follows tercom.
 
 mod distance;
 mod shifts;
@@ -57,7 +57,7 @@ by summed lengths; it is not a mean over items. It may exceed 100.
     }
 }
 
-/// The edits to the nearest reference, and the mean length of references in words.
+/// Number of edits to the nearest reference, and the mean length of references in words.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct TerCounts {
     edits: f64,
@@ -97,8 +97,8 @@ impl Metric for Ter {
 impl Ter {
     fn counts(&self, item: &MetricItem<'_>) -> TerCounts {
         let candidate = self.0.tokenized(item.candidate);
-        // sacrebleu reads references twice: the second time `'s` stands apart where a mark followed it, and `&amp;lt;`
-        // is `<`.
+        // sacrebleu tokenizes references twice: the second pass separates `'s` before a former mark, and turns
+        // `&amp;lt;` into `<`.
         let twice = |reference: &&str| self.0.tokenized(&self.0.tokenized(reference));
         let references: Vec<String> = item.references.iter().map(twice).collect();
         let mut interner = Interner::default();
@@ -111,7 +111,7 @@ impl Ter {
 }
 
 impl TerCounts {
-    /// In per cent; 100 for any text against empty references.
+    /// In percent; 100 for any text against empty references.
     fn rate(&self) -> f64 {
         match () {
             () if self.length > 0.0 => 100.0 * (self.edits / self.length),

@@ -1,22 +1,22 @@
-//! Shifts of word sequences, chosen one after another as tercom does.
+//! Greedy shifts of word sequences, as in tercom.
 
 use super::distance::{Edit, TerDistance};
 
-/// The longest sequence that is shifted, in words, and how far.
+/// Maximum length of a shifted sequence in words, and maximum distance of a shift.
 const LONGEST: usize = 10;
 const FARTHEST: usize = 50;
 
-/// How many shifts are tried for a candidate.
+/// Maximum number of shifts tried per candidate.
 const TRIES: usize = 1000;
 
-/// Shifts and edits that turn the candidate into the reference.
+/// Number of shifts and edits that turn the candidate into the reference.
 pub(super) fn edits(candidate: &[u32], reference: &[u32]) -> usize {
     if reference.is_empty() {
         return candidate.len();
     }
     let mut distance = TerDistance::new(candidate, reference);
     let (mut shifts, mut tried) = (0, 0);
-    // The shift at which the tries run out is thrown away even where it helps, as in sacrebleu.
+    // The shift at which the tries run out is discarded even if it helps, as in sacrebleu.
     while let Some(better) = best_shift(&mut distance, reference, &mut tried).filter(|_| tried < TRIES) {
         shifts += 1;
         distance.replace(better);
@@ -24,7 +24,7 @@ pub(super) fn edits(candidate: &[u32], reference: &[u32]) -> usize {
     shifts + distance.cost() as usize
 }
 
-/// A sequence that the candidate has at `from` and the reference at `to`.
+/// A sequence at `from` in the candidate and at `to` in the reference.
 #[derive(Debug, Clone, Copy)]
 struct ShiftedSequence {
     from: usize,
@@ -32,8 +32,8 @@ struct ShiftedSequence {
     len: usize,
 }
 
-/// The candidate after the shift that takes most edits away; none where no shift does. Of equals the longest sequence,
-/// then the first, then the one that goes least far to the right.
+/// The candidate after the shift that saves the most edits; `None` if no shift helps. Ties go to the longest sequence,
+/// then the first, then the one with the leftmost target.
 fn best_shift(distance: &mut TerDistance<'_>, reference: &[u32], tried: &mut usize) -> Option<Vec<u32>> {
     let words = distance.words().to_vec();
     let before = i64::from(distance.cost());
@@ -68,24 +68,25 @@ fn best_shift(distance: &mut TerDistance<'_>, reference: &[u32], tried: &mut usi
     (gain > 0).then_some(shifted)
 }
 
-/// Moves the sequence to before the word at `target`; to a target within it or right after it, by that many words.
+/// Moves the sequence before the word at `target`; if the target is within or directly after the sequence, by that many
+/// words.
 fn shift(words: &[u32], ShiftedSequence { from, len, .. }: ShiftedSequence, target: usize, out: &mut Vec<u32>) {
     let moved = &words[from..from + len];
     out.clear();
     if target < from {
         out.extend(words[..target].iter().chain(moved).chain(&words[target..from]).chain(&words[from + len..]));
     } else {
-        // sacrebleu's way with a target inside of the sequence: it counts from the sequence's beginning.
+        // As in sacrebleu, a target inside the sequence counts from the beginning of the sequence.
         let end = if target > from + len { target } else { (target + len).min(words.len()) };
         out.extend(words[..from].iter().chain(&words[from + len..end]).chain(moved).chain(&words[end..]));
     }
 }
 
-/// What the edits say of the positions of both texts.
+/// The alignment of both texts by the edits.
 struct EditAlignment {
-    /// By word of the reference: how many words of the candidate come up to its place, its counterpart included.
+    /// By word of the reference: number of candidate words up to its position, including its counterpart.
     upto: Vec<usize>,
-    /// Whether a word is not kept.
+    /// Whether each word is edited.
     reference_wrong: Vec<bool>,
     candidate_wrong: Vec<bool>,
 }
@@ -106,7 +107,7 @@ impl EditAlignment {
         alignment
     }
 
-    /// Something is wrong in the sequence at both its places, and it does not lie across its own place already.
+    /// Whether both positions of the sequence contain errors, and it does not overlap its target.
     fn may_shift(&self, ShiftedSequence { from, to, len }: ShiftedSequence) -> bool {
         let wrong = |flags: &[bool], at: usize| flags[at..at + len].contains(&true);
         wrong(&self.candidate_wrong, from)
@@ -114,8 +115,8 @@ impl EditAlignment {
             && !(from + 1..=from + len).contains(&self.upto[to])
     }
 
-    /// Where in the candidate it may go: before the first word and after the counterparts of the words from the one
-    /// before its place to its last but one; neighbours that are the same once.
+    /// Possible targets in the candidate: before the first word, and after the counterparts of the words from the one
+    /// before the sequence's position to its last but one; repeated neighbours once.
     fn targets(&self, ShiftedSequence { to, len, .. }: ShiftedSequence) -> Vec<usize> {
         let before = if to == 0 { 0 } else { self.upto[to - 1] };
         let mut targets = vec![before];

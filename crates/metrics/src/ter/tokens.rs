@@ -1,4 +1,4 @@
-//! How TER reads a text: tercom's normalisation, as sacrebleu has it.
+//! TER's tokenization: tercom's normalisation, as in sacrebleu.
 
 use super::TerOptions;
 use crate::bleu::{points, set_apart};
@@ -21,16 +21,16 @@ impl TerOptions {
             let is_mark = |c| {
                 matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') || (self.asian && is_asian_mark(c))
             };
-            // Taken out without a space in its place, as there: `a,b` becomes one word unless it was normalised before.
+            // Removed without a space in its place, as in sacrebleu: `a,b` becomes one word unless normalised before.
             text.retain(|c| !is_mark(c));
         }
         text
     }
 }
 
-/// Entities are read, punctuation and the possessive `'s` stand apart.
+/// Replaces entities, and separates punctuation and the possessive `'s`.
 fn normalized(text: &str) -> String {
-    // A hyphen at the beginning of a line: sacrebleu's tercom has it so, where its mteval has one at the end.
+    // A hyphen at the beginning of a line, as in sacrebleu's tercom; its mteval removes one at the end.
     let mut text = text.replace("\n-", "").replace('\n', " ");
     for (entity, mark) in [("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")] {
         text = text.replace(entity, mark);
@@ -46,8 +46,8 @@ fn apart(text: &str, is: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Characters that stand for words. (tercom also parts Hiragana and Katakana from other scripts; sacrebleu's rules for
-/// that never apply, since they look for the beginning of a text that by then begins with a space.)
+/// Characters that represent words. (tercom also separates Hiragana and Katakana from other scripts. sacrebleu's rules
+/// for that never apply, since they match the beginning of a text that by then begins with a space.)
 fn is_asian(c: char) -> bool {
     matches!(c, '\u{2e80}'..='\u{2eff}' | '\u{31c0}'..='\u{31ef}' | '\u{3200}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe4f}')
 }

@@ -1,4 +1,4 @@
-//! The page: one file, which any browser shows without asking for anything else.
+//! The report page: one HTML file that loads nothing else.
 
 use std::io::Write;
 
@@ -16,17 +16,16 @@ use crate::{ReportError, explorer, tables};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// Tables that have their places in a run, by the ends of their ids.
+/// Suffixes of the ids of tables that have their own position in a run's section.
 const PLACED: [&str; 3] = ["-about", "-outcomes", "-figures"];
 
 impl RunReport {
-    /// Writes the page, samples last and one block at a time. The same runs give the same bytes.
+    /// Writes the page, with the samples last, block by block. Output is deterministic.
     pub fn write_html(&self, out: &mut dyn Write) -> Result<(), ReportError> {
-        // Joined before it is hashed: the policy allows one text, byte for byte.
+        // Joined before hashing, because the policy allows exactly this text.
         let style = format!("{}{STYLE}", palette::page_style());
         let policy = format!(
-            // Nothing but this style and script, by their hashes: markup that got through all the same would do
-            // nothing.
+            // Only this style and script are allowed, so injected markup could not run code.
             "default-src 'none'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; form-action 'none'",
             policy_hash(&style),
             policy_hash(SCRIPT)
@@ -49,7 +48,7 @@ impl RunReport {
 
     fn body(&self) -> Markup {
         html! {
-            a.skip href="#main" { "Skip to the figures" }
+            a.skip href="#main" { "Skip to figures" }
             header.top {
                 div.wide {
                     h1 { (visible_line(&self.options.title)) }
@@ -60,7 +59,7 @@ impl RunReport {
             main #main .wide {
                 @if self.parts.len() > 1 {
                     section #across aria-labelledby="across-h" {
-                        h2 #across-h { "Runs side by side" }
+                        h2 #across-h { "Comparison of runs" }
                         @for table in &self.across { (show_table(table, 3)) }
                         (figures(&self.across_figures))
                     }
@@ -68,14 +67,14 @@ impl RunReport {
                 @for (number, part) in self.parts.iter().enumerate() { (run(number + 1, part)) }
                 (self.samples())
             }
-            footer.wide { p { "Made by probity. The file is complete: it asks the network for nothing." } }
+            footer.wide { p { "Made by probity. This file is self-contained and makes no network requests." } }
         }
     }
 
     fn navigation(&self) -> Markup {
         html! {
             nav aria-label="Sections" {
-                @if self.parts.len() > 1 { a href="#across" { "Side by side" } }
+                @if self.parts.len() > 1 { a href="#across" { "Comparison" } }
                 @for (number, part) in self.parts.iter().enumerate() {
                     a href=(format!("#run{}", number + 1)) { bdi { (visible_line(part.run.name())) } }
                 }
@@ -84,7 +83,7 @@ impl RunReport {
         }
     }
 
-    /// `Samples`, at the beginning of a line.
+    /// Plural noun with a capital letter, such as `Samples`.
     fn nouns(&self) -> &'static str {
         if self.noun() == "sample" { "Samples" } else { "Items" }
     }
@@ -96,22 +95,22 @@ impl RunReport {
             section #samples aria-labelledby="samples-h" {
                 h2 #samples-h { (self.nouns()) }
                 @if held < all {
-                    p.note { "The page holds the first " (thousands(held as u64)) " of " (counted(all, self.noun())) "; --samples decides how many. Figures and tables are over all." }
+                    p.note { "This page contains the first " (thousands(held as u64)) " of " (counted(all, self.noun())) "; --samples sets the limit. Figures and tables cover all." }
                 }
-                noscript { p.note { (self.nouns()) " are listed by the script in this page. Figures and tables need none." } }
-                p.print-only { (self.nouns()) " can be opened in the page, not on paper." }
+                noscript { p.note { (self.nouns()) " are listed only with JavaScript. Figures and tables do not need it." } }
+                p.print-only { (self.nouns()) " are shown on screen only." }
                 div #explorer hidden {}
             }
         }
     }
 }
 
-/// `sha256-…`, as a content security policy names a script or a style that may be run or applied.
+/// `sha256-…`, the hash of a script or style for a content security policy.
 pub fn policy_hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
-/// The run in a line, its figures, its plots, then what its method says and what it was.
+/// Section of a run: summary line, figures, plots, the method's tables, and facts about the run.
 fn run(number: usize, part: &ReportPart) -> Markup {
     let heading = format!("run{number}-h");
     let signature = part.run.signature();
@@ -123,15 +122,16 @@ fn run(number: usize, part: &ReportPart) -> Markup {
             h2 id=(heading) { bdi { (visible_line(part.run.name())) } " " span.kind { (visible_line(part.run.method())) } }
             (verdict(part))
             p.lead { (lead(part)) }
-            @if !tables::is_finished(&part.run) { p.warning { strong { "Not finished. " } (visible_line(&tables::state(&part.run))) } }
+            @if !tables::is_finished(&part.run) { p.warning { strong { "Unfinished run: " } (visible_line(&tables::state(&part.run))) } }
+            @if let Some(main) = others.first() { (show_table(main, 3)) }
             div.pair {
                 @for table in [place("-figures"), place("-outcomes")].into_iter().flatten() { (show_table(table, 3)) }
             }
             (figures(&part.figures))
             @if !part.notes.is_empty() { ul.notes { @for note in &part.notes { li { (visible(note)) } } } }
-            @if !others.is_empty() {
-                h3 { "What the method says" }
-                @for table in others { (show_table(table, 4)) }
+            @if others.len() > 1 {
+                h3 { "Details" }
+                @for table in &others[1..] { (show_table(table, 4)) }
             }
             @if let Some(about) = place("-about") { (show_table(about, 3)) }
             @if let Some(signature) = signature {
@@ -141,7 +141,7 @@ fn run(number: usize, part: &ReportPart) -> Markup {
     }
 }
 
-/// What the run says, how far to trust it, and why, in letters of one size.
+/// Conclusion of the run, how far to trust it, and why.
 fn verdict(part: &ReportPart) -> Markup {
     let all = part.run.summary["verdict"].as_array().map(Vec::as_slice).unwrap_or_default();
     html! {
@@ -164,10 +164,10 @@ fn lead(part: &ReportPart) -> String {
         let how = part.run.text("/model/precision").zip(part.run.text("/model/device"));
         how.map_or(name.to_owned(), |(precision, device)| format!("{name}, {precision} on {device}"))
     });
-    // Nobody was asked for a metric's scores.
+    // Scores of a metric are not answers.
     let what = if part.run.manifest["model"].is_null() { "score" } else { "answer" };
     let samples = part.run.reads_samples().then(|| counted(part.facts.samples.len(), "sample"));
-    // A run about scores of others has none of its own.
+    // A run of `meta` has no scores of its own.
     let answers = (part.answers() > 0).then(|| counted(part.answers(), what));
     let all = model.into_iter().chain(samples).chain(answers);
     visible_line(&all.collect::<Vec<_>>().join(" · "))
@@ -202,7 +202,7 @@ fn show_cell(cell: &Cell) -> Markup {
     }
 }
 
-/// A part of an address: everything but letters, digits and a few marks is written by its bytes.
+/// Percent-encodes a URL component.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

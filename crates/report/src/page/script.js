@@ -134,7 +134,7 @@
         const texts = await unpack("t" + number);
         haystacks[number] = texts.map((text) => flat(text, []).join("\n").toLowerCase());
         if (number % 8 === 7) {
-          status(`Searching, ${Math.round((100 * number) / index.first.length)} % …`);
+          status(`Searching, ${Math.round((100 * number) / index.first.length)}% …`);
           await new Promise((resolve) => setTimeout(resolve));
         }
       }
@@ -176,15 +176,17 @@
     if (outcomes.length > 1) add("outcome", "Outcome", select([["", "all"], ...outcomes.map((name) => [name, name])]));
     if (attributes.length > 1) add("attribute", "Attribute", select([["", "all"], ...attributes.map((name) => [name, name || "none"])]));
     if (has("rho") || has("preference")) add("gold", "Gold", select([["", "all"], ["against", "disagrees"], ["with", "agrees"]]));
-    if (has("mass")) add("mass", "Mass below", make("input", { type: "number", min: "0", max: "1", step: "any", inputmode: "decimal" }));
-    const sorts = [["", "order of the data"], ["id", "id"]];
-    if (has("mass")) sorts.push(["mass", "least mass"]);
+    if (has("mass")) add("mass", "Label mass below", make("input", { type: "number", min: "0", max: "1", step: "any", inputmode: "decimal" }));
+    const sorts = [["", "data order"], ["id", "id"]];
+    if (has("mass")) sorts.push(["mass", "lowest label mass"]);
     if (has("gap")) sorts.push(["gap", "order gap"]);
     if (has("best")) sorts.push(["best", "best score"]);
     if (has("rho")) sorts.push(["rho", "correlation with gold"]);
-    if (has("preference")) sorts.push(["preference", "preference"]);
+    if (has("preference")) sorts.push(["preference", "agreement with human"]);
     add("sort", "Sort by", select(sorts));
     add("direction", "Order", select([["1", "ascending"], ["-1", "descending"]]));
+    // Disagreements with people first.
+    controls.sort.value = has("preference") ? "preference" : has("rho") ? "rho" : "";
     return form;
   }
 
@@ -252,13 +254,15 @@
     extras = [["outcome", outcomeNames, false]];
     if (index.runs.length > 1) extras.unshift(["run", (s) => index.runs[columns.run[s]], false]);
     extras.push(["answers", (s) => whole(columns.answers[s]), true]);
-    if (has("mass")) extras.push(["mass", (s) => number(columns.mass[s]), true]);
-    if (has("gap")) extras.push(["gap", (s) => number(columns.gap[s]), true]);
-    if (has("best")) extras.push(["best", (s) => number(columns.best[s]), true]);
+    if (has("mass")) extras.push(["label mass", (s) => number(columns.mass[s]), true]);
+    if (has("gap")) extras.push(["order gap", (s) => number(columns.gap[s]), true]);
+    if (has("winner")) extras.push(["winner", (s) => columns.winner[s] ?? "–", false]);
+    if (has("human")) extras.push(["human label", (s) => columns.human[s] ?? "–", false]);
+    if (has("best")) extras.push(["best score", (s) => number(columns.best[s]), true]);
     if (has("rho")) extras.push(["ρ gold", (s) => number(columns.rho[s], 2), true]);
-    if (has("preference")) extras.push(["preference", (s) => preferenceWord(columns.preference[s]), false]);
+    if (has("preference")) extras.push(["with human", (s) => preferenceWord(columns.preference[s]), false]);
     // A head sorts by its column, and the other way when it is pressed again.
-    const sorts = { [index.noun]: "id", mass: "mass", gap: "gap", best: "best", "ρ gold": "rho", preference: "preference" };
+    const sorts = { [index.noun]: "id", "label mass": "mass", "order gap": "gap", "best score": "best", "ρ gold": "rho", "with human": "preference" };
     const cell = (name, className) => {
       const by = sorts[name];
       if (!by) return make("th", { scope: "col", class: className }, name);
@@ -283,7 +287,7 @@
     }
   }
 
-  const preferenceWord = (share) => (share === null ? "–" : share > 0.5 ? "met" : share < 0.5 ? "missed" : "tied");
+  const preferenceWord = (share) => (share === null ? "–" : share > 0.5 ? "agrees" : share < 0.5 ? "disagrees" : "tied");
 
   function draw() {
     const last = Math.max(0, Math.ceil(list.length / PAGE) - 1);
@@ -292,7 +296,7 @@
       const open = make("button", { type: "button", onclick: () => show(sample) }, columns.id[sample]);
       const cells = extras.map(([name, text, numeric]) => {
         const shown = text(sample);
-        const tone = shown === "missed" ? " bad" : shown === "met" ? " good" : "";
+        const tone = shown === "disagrees" ? " bad" : shown === "agrees" ? " good" : "";
         return make("td", { class: "extra" + (numeric ? " number" : "") + tone, "data-name": name }, shown);
       });
       return make("tr", {}, make("th", { scope: "row", class: "name" }, make("bdi", {}, open)), make("td", { class: "start" }, make("bdi", {}, columns.start[sample])), cells);
@@ -349,7 +353,7 @@
     previous.disabled = at <= 0;
     next.disabled = at < 0 || at >= list.length - 1;
     if (!dialog.open) dialog.showModal();
-    inside.replaceChildren(make("p", { class: "status" }, "Opening …"));
+    inside.replaceChildren(make("p", { class: "status" }, "Loading …"));
     const number = blockOf(sample);
     const offset = sample - index.first[number];
     const [texts, details] = await Promise.all([block("t" + number), block("d" + number)]);
@@ -374,7 +378,7 @@
     }
     const scores = details.tables.filter((table) => table.kind === "scores");
     if (texts.k) section("Candidates", make("div", { class: "candidates" }, texts.k.map((candidate) => candidateCard(candidate, texts.p, scores))));
-    if (texts.p) section("Preference", make("p", {}, texts.p === "tie" ? "a tie" : ["candidate ", make("bdi", {}, texts.p)]));
+    if (texts.p) section("Preference", make("p", {}, texts.p === "tie" ? "tie" : ["candidate ", make("bdi", {}, texts.p)]));
     if (texts.r && texts.r.length > 0) section("References", folded(`${whole(texts.r.length)} ${texts.r.length === 1 ? "text" : "texts"}`, () => texts.r.map(text)));
     if (details.requests.length > 0 && texts.k) section("Prompts and answers", requests(details));
     for (const table of details.tables) {
@@ -425,7 +429,7 @@
   function requests(details) {
     const parts = details.requests.map((request) => requestDetails(request, details.lines));
     if (details.asked > details.requests.length) {
-      parts.push(make("p", { class: "note" }, `${whole(details.requests.length)} of ${whole(details.asked)} prompts are in this page; the run's folder has all.`));
+      parts.push(make("p", { class: "note" }, `This page contains ${whole(details.requests.length)} of ${whole(details.asked)} prompts; the run folder contains all.`));
     }
     return parts;
   }
@@ -484,7 +488,7 @@
       return make("div", { class: "gauge", "aria-hidden": "true" }, bar);
     };
     const rows = labels.flatMap((label) => [make("bdi", {}, label.name), gauge(label.prob), make("span", {}, `${number(label.prob, 4)}  (log P ${number(label.logprob)})`)]);
-    return make("div", { class: "probabilities" }, rows, make("span", {}, "mass"), gauge(mass), make("span", {}, number(mass, 4)));
+    return make("div", { class: "probabilities" }, rows, make("span", {}, "label mass"), gauge(mass), make("span", {}, number(mass, 4)));
   }
 
   function tokens({ tokens: texts, token_logprobs: logprobs, logprob }) {
@@ -498,13 +502,13 @@
     const explorer = $("explorer");
     explorer.hidden = false;
     if (typeof DecompressionStream === "undefined") {
-      explorer.append(make("p", { class: "warning" }, "This browser cannot open what is listed here (no DecompressionStream). Figures and tables are complete."));
+      explorer.append(make("p", { class: "warning" }, "This browser cannot show the list (no DecompressionStream). Figures and tables are complete."));
       return;
     }
     index = await unpack("index");
     columns = index.columns;
     count = columns.id ? columns.id.length : 0;
-    if (count === 0) { explorer.append(make("p", { class: "note" }, `There are no ${index.noun}s.`)); return; }
+    if (count === 0) { explorer.append(make("p", { class: "note" }, `No ${index.noun}s.`)); return; }
     const table = make("table", { class: "list" }, head(), body);
     explorer.append(tools(), statusLine, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `List of ${index.noun}s` }, table), pages, dialog);
     refresh();

@@ -1,4 +1,4 @@
-//! The first place's share of wins, before and after debiasing.
+//! Win rate of the first position, before and after debiasing.
 
 use maud::html;
 use probity_analysis::plot::BiasEstimate;
@@ -6,7 +6,7 @@ use probity_analysis::plot::BiasEstimate;
 use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 use crate::text::fixed;
 
-/// One row for each estimate.
+/// A plot with one row for each estimate.
 pub(crate) fn bias(id: String, title: String, caption: String, rows: &[BiasEstimate]) -> Figure {
     let row = 34.0;
     let (left, right, top) = (16.0, WIDTH - 16.0, 26.0);
@@ -28,7 +28,7 @@ pub(crate) fn bias(id: String, title: String, caption: String, rows: &[BiasEstim
             circle.before cx=(unit(x.at(*before))) cy=(unit(y)) r="5.5" { title { "as judged " (fixed(*before, 3)) } }
             text.tick x=(unit(right)) y=(unit(y - 10.0)) text-anchor="end" { (told(*before, *after)) }
         }
-        (x_axis(&x, bottom, "share of comparisons that the first place wins, P(A)"))
+        (x_axis(&x, bottom, "share of comparisons won by the first position, P(A)"))
     };
     Figure { id, title, caption, width: WIDTH, height: bottom + 44.0, body }
 }

@@ -1,20 +1,20 @@
-//! The spread of scores by candidate: boxes, whiskers, medians, means.
+//! Box plots of scores by candidate.
 
 use maud::html;
 
 use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 
-/// The spread of one candidate's scores.
+/// Distribution of a candidate's scores.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) name: String,
-    /// 5%, 25%, 50%, 75% and 95% of the scores lie below.
+    /// Quantiles at 5%, 25%, 50%, 75% and 95%.
     pub(crate) quantiles: [f64; 5],
     pub(crate) mean: f64,
     pub(crate) n: usize,
 }
 
-/// One row a candidate.
+/// A plot with one row for each candidate.
 pub(crate) fn boxes(id: String, title: String, caption: String, x_name: &str, spreads: &[Spread]) -> Figure {
     let row = 20.0;
     let top = 8.0;

@@ -1,20 +1,20 @@
-//! Draws the plots that a run's summary describes.
+//! Draws the plots described in a run's summary.
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, SERIES, Series};
 
 use super::{CORRELATES, Figure, bias, forest, heat, lines, map};
 use crate::text::visible_line;
 
-/// A longer id is no name of a file.
+/// Maximum length of an id, which becomes a file name.
 const LONGEST_ID: usize = 64;
-/// More names make a matrix that nobody can read.
+/// Maximum number of names in a matrix.
 const MOST_NAMES: usize = 200;
-/// More rows or points make a page that is slow to open.
+/// Maximum number of rows or points, to keep the page fast.
 const MOST_POINTS: usize = 20_000;
-/// Axes beyond this have no ticks that numbers can hold.
+/// Largest value on an axis, which still has exact ticks.
 const LARGEST: f64 = 1e12;
 
-/// Whether a plot, which may come from a file that was changed by hand, can be drawn.
+/// Whether a plot can be drawn. It may come from a modified file.
 fn is_sound(plot: &Plot) -> bool {
     let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let is_plain = |value: f64| value.abs() <= LARGEST;
@@ -50,7 +50,7 @@ fn is_sound(plot: &Plot) -> bool {
         }
 }
 
-/// The figure of a plot, whose id begins with `prefix`; `None` if there is nothing to draw.
+/// Draws a plot with an id that starts with `prefix`; `None` if there is nothing to draw.
 pub(crate) fn draw(plot: &Plot, prefix: &str) -> Option<Figure> {
     if !is_sound(plot) {
         return None;

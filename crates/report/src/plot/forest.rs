@@ -1,4 +1,4 @@
-//! Estimates with their intervals, one below the other.
+//! Forest plots: estimates with intervals in rows.
 
 use maud::html;
 use probity_analysis::plot::ForestEstimate;
@@ -6,7 +6,7 @@ use probity_analysis::plot::ForestEstimate;
 use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 use crate::text::fixed;
 
-/// One row an estimate; a broken line at `reference` where the axis reaches it.
+/// A plot with one row for each estimate, and a broken line at `reference` if the axis includes it.
 pub(crate) fn forest(
     id: String,
     title: String,

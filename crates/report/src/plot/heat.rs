@@ -1,20 +1,20 @@
-//! A matrix of probabilities or correlations as coloured cells with their numbers.
+//! Matrices of probabilities or correlations as coloured cells with numbers.
 
 use maud::html;
 
 use super::{Figure, label, palette, unit};
 use crate::text::fixed;
 
-/// What the numbers of a matrix are.
+/// Colour scale and wording of a matrix.
 pub(crate) struct Scale {
-    /// What says nothing either way.
+    /// Neutral value.
     middle: f64,
-    /// How far from there the colours reach: the least of these that holds all cells, so that small differences are seen
-    /// as such, and named.
+    /// Possible distances from the neutral value to the ends of the scale. The smallest that covers all cells is used
+    /// and labelled.
     reaches: &'static [f64],
-    /// What stands between two names in a cell's title.
+    /// Text between two names in a cell's tooltip.
     between: &'static str,
-    /// What the ends mean.
+    /// Meaning of the ends.
     ends: [&'static str; 2],
 }
 
@@ -22,11 +22,12 @@ pub(crate) struct Scale {
 pub(crate) const BEATS: Scale =
     Scale { middle: 0.5, reaches: &[0.05, 0.1, 0.25, 0.5], between: "beats", ends: [" row loses", "row wins "] };
 
-/// Coefficients of correlation.
+/// Correlation coefficients.
 pub(crate) const CORRELATES: Scale =
-    Scale { middle: 0.0, reaches: &[0.25, 0.5, 1.0], between: "with", ends: [" opposed", "alike "] };
+    Scale { middle: 0.0, reaches: &[0.25, 0.5, 1.0], between: "with", ends: [" negative", "positive "] };
 
-/// `cells[row][column]`; `None` where there is no number. Rows and columns carry the same names in the same order.
+/// Draws `cells[row][column]`, where `None` is a missing number. Rows and columns have the same names in the same
+/// order.
 pub(crate) fn heat(
     id: String,
     title: String,
@@ -38,7 +39,7 @@ pub(crate) fn heat(
     let n = names.len();
     let longest = names.iter().map(|name| label(name, 16).chars().count()).max().unwrap_or(0) as f64;
     let left = longest * 6.6 + 12.0;
-    // Few systems get large cells; many get small ones without numbers.
+    // Few systems get large cells; many get small cells without numbers.
     let side = (420.0 / n as f64).clamp(11.0, 46.0);
     let numbers = side >= 22.0;
     let every = if side >= 11.5 { 1 } else { 2 };
@@ -75,7 +76,7 @@ pub(crate) fn heat(
         (legend(left, top + size + 16.0, size.max(200.0), scale, reach))
     };
     let [low, high] = [scale.middle - reach, scale.middle + reach].map(|end| fixed(end, 2).replace('-', "−"));
-    let caption = format!("{caption} The colours reach from {low} to {high}.");
+    let caption = format!("{caption} The colour scale ranges from {low} to {high}.");
     let width = (left + size.max(200.0)).max(left + size + longest.min(16.0) * 4.5) + 8.0;
     Figure { id, title, caption, width, height: top + size + 58.0, body }
 }
@@ -87,7 +88,7 @@ fn short(p: f64, decimals: usize) -> String {
     format!("{sign}{}", text.strip_prefix('0').unwrap_or("1.0"))
 }
 
-/// The scale, named at its ends and its middle.
+/// Legend with the values at the ends and the middle.
 fn legend(left: f64, top: f64, width: f64, scale: &Scale, reach: f64) -> maud::Markup {
     let step = width / palette::STEPS as f64;
     let end = |value: f64| fixed(value, if value == scale.middle { 1 } else { 2 }).replace('-', "−");

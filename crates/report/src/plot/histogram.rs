@@ -7,7 +7,7 @@ use crate::histogram::Histogram;
 use crate::text::fixed;
 use crate::text::thousands;
 
-/// What a histogram's words are.
+/// Texts of a histogram.
 pub(crate) struct Bars<'a> {
     pub(crate) id: String,
     pub(crate) title: String,
@@ -16,16 +16,16 @@ pub(crate) struct Bars<'a> {
     pub(crate) x: &'a str,
     /// What is counted.
     pub(crate) y: &'a str,
-    /// A value that means something, marked by a broken line.
+    /// Position of a broken reference line.
     pub(crate) reference: Option<f64>,
 }
 
-/// Bars over the bins, with a mark at the mean.
+/// A histogram with a mark at the mean.
 pub(crate) fn histogram(histogram: &Histogram, words: Bars<'_>) -> Figure {
     let (top, bottom, left, right) = (34.0, 210.0, 52.0, WIDTH - 12.0);
     let most = histogram.counts.iter().copied().max().unwrap_or(0).max(1);
     let x = Axis { low: histogram.low, high: histogram.high, start: left, end: right, least: 0.0 };
-    // Between two counts lies nothing.
+    // Counts need integer ticks.
     let y = Axis { low: 0.0, high: most as f64, start: bottom, end: top, least: 1.0 };
     let bars = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bin, count)| {
         let (from, to) = (histogram.edge(bin), histogram.edge(bin + 1));

@@ -1,4 +1,4 @@
-//! Several series over one axis, of numbers or of names, with bands.
+//! Line plots over an axis of numbers or names, with bands.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,7 @@ use probity_analysis::plot::{LineAxis, Point, SERIES, Series};
 use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
 use crate::text::visible_line;
 
-/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the
-/// others.
+/// A line plot; `None` if no series has a point. At most [`SERIES`] series are drawn, and the caption names the others.
 pub(crate) fn lines(
     id: String,
     title: String,
@@ -76,7 +75,7 @@ pub(crate) fn lines(
     Some(Figure { id, title, caption, width: WIDTH, height: bottom + 46.0, body })
 }
 
-/// Which series looks how, and how high that is.
+/// Legend of the series, and its height.
 pub(super) fn legend(names: &[&str], left: f64, right: f64) -> (f64, Markup) {
     let place = |index: usize| {
         let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);

@@ -1,4 +1,4 @@
-//! Points of a plane, by groups.
+//! Points in a plane, by group.
 
 use maud::html;
 use probity_analysis::plot::Series;
@@ -6,7 +6,7 @@ use probity_analysis::plot::Series;
 use super::lines::legend;
 use super::{Axis, Figure, WIDTH, unit};
 
-/// Nothing where no group has a point. The axes have no names: only what lies near what says something.
+/// A map; `None` without points. The axes have no names, since only distances are meaningful.
 pub(crate) fn map(id: String, title: String, caption: String, groups: &[Series]) -> Option<Figure> {
     let points = || groups.iter().flat_map(|group| &group.points);
     let (low_x, high_x) = crate::histogram::range(&points().map(|point| point.x).collect::<Vec<_>>())?;

@@ -1,7 +1,6 @@
-//! Plots as SVG, drawn to be read small: inline in the page they take their colours from its style, as files they bring
-//! it along.
+//! Plots as SVG, readable at small sizes. Inline plots use the page's style; files contain their own.
 //!
-//! Every number is rounded to a hundredth of a unit when it is written, so the same figures give the same bytes.
+//! Numbers are rounded to hundredths when written, so that equal figures give equal bytes.
 
 mod bias;
 mod boxes;
@@ -30,14 +29,14 @@ pub(crate) use scatter::{POINTS as POINTS_DRAWN, scatter};
 
 use crate::text::{shortened, visible_line};
 
-/// A drawing with the words that go with it.
+/// A drawing with its texts.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// Names the file and the anchor: lower-case letters, digits and hyphens.
+    /// Name of its file and anchor: lower-case letters, digits and hyphens.
     pub id: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What one sees, with n and what intervals are.
+    /// Caption, with n and the kind of interval.
     pub caption: String,
     pub(crate) width: f64,
     pub(crate) height: f64,
@@ -45,7 +44,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// For the page: a sized image with a name and a description for those who do not see it.
+    /// The image for the page, with its size and an accessible name and description.
     pub(crate) fn inline(&self) -> Markup {
         let (title, desc) = (format!("{}-t", self.id), format!("{}-d", self.id));
         let labelled = format!("{title} {desc}");
@@ -58,7 +57,7 @@ impl Figure {
         }
     }
 
-    /// A file by itself, light or dark as the reader's system is.
+    /// A complete SVG file, light or dark as the system's theme.
     pub fn standalone(&self) -> String {
         let style = palette::standalone_style();
         let svg = html! {
@@ -78,32 +77,32 @@ impl Figure {
     }
 }
 
-/// The usual width: on a phone it fills the page, on a desk two stand side by side.
+/// Default width: one plot on a phone, two side by side on a desktop.
 pub(crate) const WIDTH: f64 = 460.0;
 
-/// A length, to a hundredth.
+/// A length, rounded to hundredths.
 pub(crate) fn unit(value: f64) -> String {
     fixed(value, 2).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A straight axis from data to the drawing.
+/// A linear axis from data to drawing coordinates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     pub(crate) low: f64,
     pub(crate) high: f64,
     pub(crate) start: f64,
     pub(crate) end: f64,
-    /// Ticks are no closer than this.
+    /// Minimum distance of ticks.
     pub(crate) least: f64,
 }
 
 impl Axis {
-    /// The range widened to whole ticks.
+    /// Extends the range to whole ticks.
     pub(crate) fn wide(low: f64, high: f64, start: f64, end: f64) -> Self {
         Self { low, high, start, end, least: 0.0 }.widened()
     }
 
-    /// The same of counts, between which nothing lies.
+    /// Like [`Self::wide`], for counts: ticks are integers.
     pub(crate) fn whole(low: f64, high: f64, start: f64, end: f64) -> Self {
         Self { low, high, start, end, least: 1.0 }.widened()
     }
@@ -113,7 +112,7 @@ impl Axis {
         let (low, high) =
             if self.low == self.high { (self.low - half, self.high + half) } else { (self.low, self.high) };
         let step = step(low, high).max(self.least);
-        // A little of a tick is given way: an end that lies on a tick but for rounding would else add one more.
+        // A tolerance for rounding, so that an end on a tick does not add another.
         Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, ..self }
     }
 
@@ -121,7 +120,7 @@ impl Axis {
         self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
     }
 
-    /// Round values inside the range, with as many decimals as they need.
+    /// Round values in the range, with as many decimals as needed.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         let step = step(self.low, self.high).max(self.least);
         let decimals = (-(step.log10() + 1e-9).floor()).clamp(0.0, 8.0) as usize;
@@ -131,7 +130,7 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, for four to nine ticks.
+/// Tick distance: 1, 2 or 5 times a power of ten, for four to nine ticks.
 fn step(low: f64, high: f64) -> f64 {
     let rough = (high - low) / 5.0;
     let power = 10.0_f64.powf(rough.log10().floor());
@@ -144,7 +143,7 @@ fn step(low: f64, high: f64) -> f64 {
     factor * power
 }
 
-/// The horizontal axis below a plot that ends at `bottom`: line, ticks, name.
+/// Horizontal axis at `bottom`, with line, ticks and name.
 pub(crate) fn x_axis(axis: &Axis, bottom: f64, name: &str) -> Markup {
     html! {
         line.axis x1=(unit(axis.start)) x2=(unit(axis.end)) y1=(unit(bottom)) y2=(unit(bottom)) {}
@@ -156,7 +155,7 @@ pub(crate) fn x_axis(axis: &Axis, bottom: f64, name: &str) -> Markup {
     }
 }
 
-/// Horizontal lines with their values at the left, and the axis's name above them.
+/// Horizontal grid lines with values on the left, and the axis name above.
 pub(crate) fn y_axis(axis: &Axis, left: f64, right: f64, name: &str) -> Markup {
     html! {
         @for (value, tick) in axis.ticks() {
@@ -167,7 +166,7 @@ pub(crate) fn y_axis(axis: &Axis, left: f64, right: f64, name: &str) -> Markup {
     }
 }
 
-/// A label from data: one line, nothing hostile, not longer than there is room for.
+/// A label from data: one line, sanitised and shortened.
 pub(crate) fn label(text: &str, most: usize) -> String {
     shortened(&visible_line(text), most)
 }

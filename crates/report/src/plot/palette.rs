@@ -1,13 +1,13 @@
-//! Colours: a page's custom properties in both themes, and a diverging scale that is even to the eye.
+//! Colours: custom properties of both themes, and a perceptually uniform diverging scale.
 
 use std::fmt::Write as _;
 
-/// Steps of the diverging scale, the neutral one in the middle.
+/// Number of steps of the diverging scale, with the neutral one in the middle.
 pub(crate) const STEPS: usize = 21;
 
 type Rgb = [f64; 3];
 
-/// The two ends and the middle of the diverging scale, as sRGB.
+/// Ends and middle of the diverging scale in sRGB.
 struct Ends {
     low: u32,
     middle: u32,
@@ -17,25 +17,25 @@ struct Ends {
 const LIGHT: Ends = Ends { low: 0x1f_5fa8, middle: 0xf3_f2ef, high: 0xb4_540a };
 const DARK: Ends = Ends { low: 0x6c_b0ff, middle: 0x2a_2e35, high: 0xff_9d4a };
 
-/// Names and values of the colours that everything but the diverging scale is drawn in.
+/// Names and values of all colours except the diverging scale.
 const LIGHT_COLOURS: &str = "--paper:#fff;--raised:#f6f7f8;--ink:#1a1d21;--soft:#565d66;--rule:#d5d9de;--grid:#e7e9ec;--accent:#1f5fa8;--accent-soft:#dbe7f5;--second:#b4540a;--good:#1d6b3c;--bad:#a3262a;--mark:#fff3bf;";
 const DARK_COLOURS: &str = "--paper:#14171b;--raised:#1c2026;--ink:#e7e9ec;--soft:#a4acb7;--rule:#3a414b;--grid:#2a3038;--accent:#7db8ff;--accent-soft:#1d3350;--second:#ffab61;--good:#7fd09a;--bad:#ff9a97;--mark:#5a4a00;";
 
-/// The rules that plots need, wherever they stand.
+/// CSS rules of plots.
 const PLOT_RULES: &str = include_str!("plot.css");
 
-/// The step for a value in [0, 1].
+/// Step for a value in [0, 1].
 pub(crate) fn step(value: f64) -> usize {
     ((value.clamp(0.0, 1.0) * (STEPS - 1) as f64).round()) as usize
 }
 
-/// The style of the page's colours and plots: by the reader's system, and by the attribute `data-theme` of the root.
-/// Paper is always light.
+/// CSS of the page's colours and plots. The theme follows the system or the attribute `data-theme` of the root; print
+/// is always light.
 pub(crate) fn page_style() -> String {
     format!("{}\n{}", themed(&properties(LIGHT_COLOURS, &LIGHT), &properties(DARK_COLOURS, &DARK)), rules())
 }
 
-/// The same of a page without plots: custom properties such as `--paper`, `--ink` and `--accent`.
+/// CSS of the colours alone: custom properties such as `--paper`, `--ink` and `--accent`.
 pub fn theme_style() -> String {
     themed(LIGHT_COLOURS, DARK_COLOURS)
 }
@@ -49,11 +49,11 @@ fn themed(light: &str, dark: &str) -> String {
     [screen, dark, paper].join("\n")
 }
 
-/// The style of a plot in a file of its own.
+/// CSS of a plot in its own file.
 pub(crate) fn standalone_style() -> String {
     let (light, dark) = (properties(LIGHT_COLOURS, &LIGHT), properties(DARK_COLOURS, &DARK));
     let font = "svg{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif}.paper{fill:var(--paper)}";
-    // A quotation mark as an entity is none to CSS, and this stands in XML: no `<` or `&` may occur.
+    // The result is embedded in XML, where CSS would not decode entities, so it must not contain `<` or `&`.
     format!(":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{font}{}", rules())
 }
 
@@ -65,7 +65,7 @@ fn rules() -> String {
     rules
 }
 
-/// Colours and the diverging scale: `--hN` fills, `--iN` is what is read on it.
+/// Custom properties of the colours and the diverging scale: `--hN` is a fill, `--iN` the text colour on it.
 fn properties(colours: &str, ends: &Ends) -> String {
     let mut properties = colours.to_owned();
     for step in 0..STEPS {
@@ -76,7 +76,7 @@ fn properties(colours: &str, ends: &Ends) -> String {
     properties
 }
 
-/// Even steps in `OKLab` (Ottosson 2020) from one end over the middle to the other.
+/// Interpolates in `OKLab` (Ottosson 2020) from one end through the middle to the other.
 fn diverging(ends: &Ends, step: usize) -> u32 {
     let half = (STEPS - 1) / 2;
     let (from, to, share) = if step <= half {
@@ -129,7 +129,7 @@ fn srgb(lab: Rgb) -> u32 {
     product(TO_RGB, product(TO_LMS, lab).map(|v| v * v * v)).into_iter().fold(0, |colour, c| (colour << 8) | byte(c))
 }
 
-/// WCAG's contrast ratio.
+/// WCAG contrast ratio.
 fn contrast(a: u32, b: u32) -> f64 {
     let luminance = |colour| {
         let [r, g, b] = linear(colour);

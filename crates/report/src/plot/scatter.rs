@@ -1,4 +1,4 @@
-//! Score against gold, with a line and its band.
+//! Scatter plots of score against gold, with a regression line and its band.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use maud::html;
 use super::{Axis, Figure, WIDTH, unit, x_axis, y_axis};
 use crate::measures::FittedLine;
 
-/// More points than this are thinned evenly before they are drawn.
+/// Maximum number of points; more are thinned evenly.
 pub(crate) const POINTS: usize = 1500;
 
-/// `points` are (score, gold); gold is drawn along the horizontal axis.
+/// Draws points (score, gold), with gold on the horizontal axis.
 pub(crate) fn scatter(
     id: String,
     title: String,
@@ -26,7 +26,7 @@ pub(crate) fn scatter(
     let x = Axis::wide(low_x, high_x, left + 6.0, right - 6.0);
     let y = Axis::wide(low_y, high_y, bottom - 6.0, top + 6.0);
     let every = points.len().div_ceil(POINTS);
-    // The line may leave the scores' range between the ends of gold; it is cut where the axes end.
+    // Clip the line to the axes: it may leave the range of the scores.
     let inside = |value: f64| value.clamp(y.low, y.high);
     let body = html! {
         (y_axis(&y, left, right, names.1))

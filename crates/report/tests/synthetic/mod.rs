@@ -1,4 +1,4 @@
-//! Run folders made up, of any size, and with the worst of texts in every place that data can reach.
+//! Synthetic run folders of any size, with hostile texts wherever data may occur.
 
 use std::error::Error;
 use std::fs;
@@ -14,21 +14,21 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 
-/// What a run is made up of.
+/// Properties of a synthetic run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) samples: usize,
     pub(crate) candidates: usize,
-    /// Texts, ids, names and outcomes attack whoever shows them.
+    /// Use hostile texts, ids, names and outcomes.
     pub(crate) hostile: bool,
-    /// Words of a context; candidates have half as many.
+    /// Words per context; candidates have half as many.
     pub(crate) words: usize,
-    /// Prompts and answers are kept.
+    /// Keep prompts and answers.
     pub(crate) answers: bool,
 }
 
-/// Scripts, markup, ends of elements and attributes, styles, addresses, formulas, commands of terminals, LaTeX and
-/// Markdown, and marks that reorder or hide.
+/// Attacks: scripts, markup, ends of elements and attributes, styles, URLs, formulas, terminal escapes, LaTeX,
+/// Markdown, and characters that reorder or hide text.
 pub(crate) const HOSTILE: &[&str] = &[
     "<script>window.pwned=1;alert(1)</script>",
     "</script><script>window.pwned=2</script>",
@@ -61,7 +61,7 @@ const WORDS: &[&str] = &[
     "bridge", "night", "market", "storm",
 ];
 
-/// Numbers that are the same each time.
+/// Deterministic random numbers.
 struct Made(ChaCha8Rng);
 
 impl Made {
@@ -75,7 +75,7 @@ impl Made {
 }
 
 impl Shape {
-    /// The name for place `k`: hostile where that is wanted.
+    /// Name number `k`, hostile if enabled.
     fn name(self, plain: &str, k: usize) -> String {
         if self.hostile { format!("{} {plain}{k}", HOSTILE[k % HOSTILE.len()]) } else { format!("{plain}{k}") }
     }
@@ -84,7 +84,7 @@ impl Shape {
         if self.hostile { format!("{} quality", HOSTILE[1]) } else { "quality".to_owned() }
     }
 
-    /// Writes the run; the folder is made.
+    /// Writes the run to a new folder.
     pub(crate) fn write(self, folder: &Path) -> Result<(), Box<dyn Error>> {
         fs::create_dir_all(folder)?;
         let mut made = Made(ChaCha8Rng::seed_from_u64(1));
@@ -209,7 +209,7 @@ impl Shape {
         )?)
     }
 
-    /// One written answer, so that raw output is shown too.
+    /// A generated answer, so that raw output is shown too.
     fn generated(
         self,
         answers: &Answers,

@@ -1,4 +1,4 @@
-//! The filter `tojson`, as transformers has it.
+//! The `tojson` filter, as in transformers.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::python::{float, invalid};
 
-/// Levels of JSON that `tojson` writes: each is indented by all above it.
+/// Maximum nesting of JSON, because each level is indented by all levels above.
 const MAX_DEPTH: usize = 128;
-/// The widest indentation of a level. A template may ask for any; with the depth, this bounds what a line takes.
+/// Maximum indentation per level. With the depth limit, it bounds the length of a line.
 const MAX_INDENT: usize = 16;
 
 struct JsonForm {
@@ -20,8 +20,8 @@ struct JsonForm {
     sort_keys: bool,
 }
 
-/// JSON as Python's `json.dumps(value, ensure_ascii=…, indent=…, separators=…, sort_keys=…)` writes it; transformers
-/// does not escape for ASCII unless the template says so. Nothing is escaped for HTML.
+/// JSON as written by Python's `json.dumps(value, ensure_ascii=…, indent=…, separators=…, sort_keys=…)`. As in
+/// transformers, `ensure_ascii` is off by default. Nothing is escaped for HTML.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let mut positional = positional.0.into_iter();
@@ -61,10 +61,7 @@ fn separators(value: &Value) -> Result<[String; 2], Error> {
 impl JsonForm {
     fn write(&self, value: &Value, depth: usize, text: &mut String) -> Result<(), Error> {
         if depth > MAX_DEPTH {
-            return Err(Error::new(
-                ErrorKind::BadSerialization,
-                format!("more than {MAX_DEPTH} values inside one another"),
-            ));
+            return Err(Error::new(ErrorKind::BadSerialization, format!("more than {MAX_DEPTH} levels of nesting")));
         }
         match value.kind() {
             ValueKind::Seq | ValueKind::Iterable => {
@@ -135,7 +132,7 @@ impl JsonForm {
         }
         let mut ascii = String::with_capacity(quoted.len());
         for c in quoted.chars() {
-            // A noncharacter marks a special token's text in a message, and is taken out later: it is never data's own.
+            // A noncharacter marks a special-token literal in a message and is removed later; it never comes from data.
             if matches!(c, ' '..='~' | '\u{fdd0}'..='\u{fdef}') {
                 ascii.push(c);
             } else {

@@ -1,4 +1,4 @@
-//! Methods of Python's texts, lists and mappings that the engine's own collection lacks, or has otherwise.
+//! Methods of Python's strings, lists and mappings that the engine lacks or implements differently.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Error, State, Value};
@@ -8,7 +8,7 @@ use super::python::invalid;
 
 type Called = Result<Value, Error>;
 
-/// The method's result; `None` where the engine's collection has it right.
+/// The method's result. `None` if the engine's implementation is correct.
 pub(super) fn call(state: &State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Option<Called> {
     match value.kind() {
         ValueKind::String => {
@@ -33,13 +33,13 @@ pub(super) fn call(state: &State<'_, '_>, value: &Value, method: &str, args: &[V
 fn index(list: &Value, args: &[Value]) -> Called {
     let (item,): (&Value,) = from_args(args)?;
     let at = list.try_iter()?.position(|other| other == *item);
-    at.map(Value::from).ok_or_else(|| invalid("the list does not have the item"))
+    at.map(Value::from).ok_or_else(|| invalid("item not in list"))
 }
 
-/// Whether all characters are of a kind, which an empty text's are not.
+/// Whether all characters are of a kind; false for an empty string.
 fn of_characters(text: &str, method: &str) -> Option<Called> {
     let all = |is: fn(char) -> bool| !text.is_empty() && text.chars().all(is);
-    // Letters without case do not count, but one with case is needed.
+    // Letters without case are ignored, but at least one letter with case is required.
     let cased = |is: fn(char) -> bool, is_other: fn(char) -> bool| text.chars().any(is) && !text.chars().any(is_other);
     Some(Ok(Value::from(match method {
         "isalpha" => all(char::is_alphabetic),
@@ -52,7 +52,7 @@ fn of_characters(text: &str, method: &str) -> Option<Called> {
     })))
 }
 
-/// The bytes of the characters from `start` to `end`, which count from the end where they are negative.
+/// The byte offset and text of the characters from `start` to `end`; negative positions count from the end.
 fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
     let count = text.chars().count();
     let clamped = |at: i64| {
@@ -64,7 +64,7 @@ fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
     (start, if start < end { &text[byte(start)..byte(end)] } else { "" })
 }
 
-/// Where a text is in another, in characters.
+/// Position of a string in another, in characters.
 fn find(text: &str, method: &str, args: &[Value]) -> Option<Called> {
     if !["find", "rfind", "index", "rindex", "count"].contains(&method) {
         return None;
@@ -78,7 +78,7 @@ fn find(text: &str, method: &str, args: &[Value]) -> Option<Called> {
         match byte {
             Some(byte) => Ok(Value::from(first + within[..byte].chars().count())),
             None if method.ends_with("find") => Ok(Value::from(-1)),
-            None => Err(invalid("the text is not in the other")),
+            None => Err(invalid("substring not found")),
         }
     }))
 }
@@ -121,7 +121,7 @@ fn padded(text: &str, method: &str, args: &[Value]) -> Option<Called> {
                 format!("{sign}{}{}", filled(missing, '0'), &text[sign.len()..])
             }
             _ => {
-                // Python puts the odd one in front where the width is odd.
+                // For an odd width, Python puts the extra space first.
                 let before = missing / 2 + (missing & width & 1);
                 format!("{}{text}{}", filled(before, fill), filled(missing - before, fill))
             }
@@ -129,7 +129,7 @@ fn padded(text: &str, method: &str, args: &[Value]) -> Option<Called> {
     }))
 }
 
-/// `split` by names of its arguments too, `rsplit`, and `splitlines` at all of Python's line ends.
+/// `split` including keyword arguments, `rsplit`, and `splitlines` with all of Python's line ends.
 fn split(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Option<Called> {
     if !["split", "rsplit", "splitlines"].contains(&method) {
         return None;
@@ -193,7 +193,7 @@ fn lines(text: &str, keep_ends: bool) -> Value {
     Value::from(lines)
 }
 
-/// `startswith` and `endswith` of a part of the text.
+/// `startswith` and `endswith` on a slice of the string.
 fn ends(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Option<Called> {
     if !["startswith", "endswith"].contains(&method) || args.len() < 2 {
         return None;

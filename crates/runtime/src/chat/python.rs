@@ -1,5 +1,5 @@
-//! What Jinja2 and Python have and the engine lacks or has otherwise: tests, filters, functions, methods, and how values
-//! are written. `tests/goldens/chat_templates.json` has an expression for each, and what Python makes of it.
+//! Features of Jinja2 and Python that the engine lacks or implements differently: tests, filters, functions, methods,
+//! and the text form of values. `tests/goldens/chat_templates.json` has an expression for each with Python's result.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::json::tojson;
 use super::methods;
 use super::source::{MODULO, NAMESPACE};
 
-/// A day, in place of today: rendering is deterministic. Llama's templates take it where they have no clock.
+/// A fixed date instead of today, for deterministic rendering. Llama's templates use it without a clock.
 const TODAY: jiff::civil::DateTime = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
 
-/// Gives an environment what transformers' has.
+/// Adds the features of transformers' environment.
 pub(super) fn extend(environment: &mut Environment<'static>) {
     environment.set_formatter(|output, _, value| match value.as_str() {
         Some(text) => output.write_str(text).map_err(Error::from),
@@ -45,9 +45,9 @@ pub(super) fn extend(environment: &mut Environment<'static>) {
     environment.add_function(MODULO, modulo);
     environment.add_function(NAMESPACE, minijinja::functions::namespace);
     environment.add_function("namespace", |_: Rest<Value>| -> Result<Value, Error> {
-        Err(invalid("a namespace that is not made by `set NAME = namespace(…)` may hold itself"))
+        Err(invalid("a namespace that is not created with `set NAME = namespace(…)` could contain itself"))
     });
-    // They indent nested values without a bound.
+    // They indent nested values without a limit.
     environment.remove_filter("pprint");
     environment.remove_global("debug");
 }
@@ -60,7 +60,7 @@ fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }
 
-/// A value as Python's `str` writes it.
+/// A value as written by Python's `str`.
 pub(super) fn string(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => value.as_str().unwrap_or_default().to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn string(value: &Value) -> String {
     }
 }
 
-/// A value as Python's `repr` writes it; the engine has no tuples, which are lists.
+/// A value as written by Python's `repr`. The engine has no tuples; they are lists.
 fn write_value(value: &Value, text: &mut String) {
     match value.kind() {
         ValueKind::String => write_quoted(value.as_str().unwrap_or_default(), text),
@@ -122,7 +122,7 @@ fn write_quoted(content: &str, text: &mut String) {
     text.push(quote);
 }
 
-/// A number as Python writes it, which is what its JSON has too.
+/// A number as written by Python, also in JSON.
 pub(super) fn float(x: f64) -> String {
     let scientific = format!("{x:e}");
     match scientific.split_once('e').and_then(|(mantissa, exponent)| Some((mantissa, exponent.parse::<i32>().ok()?))) {
@@ -136,7 +136,7 @@ pub(super) fn float(x: f64) -> String {
     }
 }
 
-/// Python's `%`: of texts, which are formatted, and of numbers, whose remainder has the sign of the divisor.
+/// Python's `%`: string formatting, or the remainder with the sign of the divisor.
 fn modulo(left: &Value, right: &Value, is_tuple: Option<bool>) -> Result<Value, Error> {
     if let Some(form) = left.as_str() {
         let fields = form.replace("%%", "").matches('%').count();
@@ -212,7 +212,7 @@ fn indent(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Strin
     Ok(text.split('\n').enumerate().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// In Python an item of a mapping is no attribute.
+/// In Python, an item of a mapping is not an attribute.
 fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
     if value.kind() == ValueKind::Map { Ok(Value::UNDEFINED) } else { value.get_attr(name) }
 }

@@ -1,4 +1,4 @@
-//! What a template's source becomes before the engine compiles it.
+//! Rewrites a template's source before the engine compiles it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,27 +8,27 @@ use minijinja::syntax::SyntaxConfig;
 
 use super::ChatError;
 
-/// The engine's own `namespace`, by a name that no template may use.
+/// Alias of the engine's `namespace` that no template may use.
 pub(super) const NAMESPACE: &str = "__namespace__";
-/// The function that stands for Python's `%`.
+/// The function that implements Python's `%`.
 pub(super) const MODULO: &str = "__modulo__";
-/// Functions that could return an argument inside of another value. A macro of such a name may be called before it is
-/// defined, and is the function then.
+/// Functions that could return an argument inside another value. A macro with such a name may be called before its
+/// definition, and then the function is used.
 const FUNCTIONS: [&str; 9] =
     ["range", "dict", "debug", "namespace", "cycler", "joiner", "raise_exception", "strftime_now", "caller"];
-/// Words that end an expression or begin one.
+/// Keywords that separate expressions.
 const KEYWORDS: [&str; 6] = ["in", "not", "and", "or", "if", "else"];
 
-/// The source as the engine takes it:
-/// - `{% generation %}`, by which transformers finds the assistant's part, is a block that is always written.
-/// - `a % b` is a call, since the engine's own operator knows no texts.
+/// Rewrites the source for the engine:
+/// - `{% generation %}`, by which transformers finds the assistant's part, becomes a block that is always rendered.
+/// - `a % b` becomes a function call, because the engine's operator does not support strings.
 /// - `set NAME = namespace(…)` calls the engine's function by another name, and nothing else does.
 ///
-/// Refused is a template in which a namespace could come to hold itself, and then be written without end: the engine
-/// recurses over values, and a namespace is the only one that changes. So `NAME` is only ever read, set or tested
-/// (`NAME.x`, `NAME['x']`, `NAME is defined`), or passed to a macro of the template, whose parameter is held to the same.
+/// Rejects a template in which a namespace could come to contain itself, because the engine recurses over values and a
+/// namespace is the only mutable one. So `NAME` may only be read, set or tested (`NAME.x`, `NAME['x']`, `NAME is
+/// defined`), or passed to a macro of the template, whose parameter follows the same rules.
 pub(super) fn rewritten(source: &str) -> Result<String, ChatError> {
-    let tokens = Tokens::read(source);
+    let tokens = SourceTokens::read(source);
     let reserved = |at: usize| tokens.word(at).filter(|word| [NAMESPACE, MODULO].contains(word));
     if let Some(word) = (0..tokens.len()).find_map(reserved) {
         return Err(ChatError::Invalid(format!("`{word}` is reserved")));
@@ -37,13 +37,13 @@ pub(super) fn rewritten(source: &str) -> Result<String, ChatError> {
     Ok(tokens.apply(source))
 }
 
-struct Tokens<'a>(Vec<(Token<'a>, Range<usize>)>);
+struct SourceTokens<'a>(Vec<(Token<'a>, Range<usize>)>);
 
-impl<'a> Tokens<'a> {
+impl<'a> SourceTokens<'a> {
     fn read(source: &'a str) -> Self {
         let range = |span: Span| span.start_offset as usize..span.end_offset as usize;
         let tokens = tokenize(source, false, SyntaxConfig, WhitespaceConfig::default());
-        // The compiler reports what cannot be read.
+        // The compiler reports syntax errors.
         Self(tokens.map_while(Result::ok).map(|(token, span)| (token, range(span))).collect())
     }
 
@@ -63,7 +63,7 @@ impl<'a> Tokens<'a> {
         self.token(at).and_then(|token| if let Token::Ident(word) = token { Some(*word) } else { None })
     }
 
-    /// Whether the tokens there are `set NAME = namespace (`.
+    /// Whether the tokens at `at` are `set NAME = namespace (`.
     fn makes_namespace(&self, at: usize) -> bool {
         self.word(at) == Some("set")
             && matches!(self.token(at + 2), Some(Token::Assign))
@@ -108,7 +108,7 @@ impl<'a> Tokens<'a> {
         self.word(at).is_some_and(|word| is_tag || !is_attribute && KEYWORDS.contains(&word))
     }
 
-    /// Whether the minus there has a left side.
+    /// Whether the minus at `at` has a left operand.
     fn is_binary_minus(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return false };
         match self.token(before) {
@@ -127,7 +127,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether the token there, outside of brackets, is no part of a product.
+    /// Whether the token at `at`, outside brackets, ends a product.
     fn parts_products(&self, at: usize) -> bool {
         match self.token(at) {
             Some(Token::Minus) => self.is_binary_minus(at),
@@ -155,7 +155,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Where the left side of the `%` there begins: the product before it.
+    /// Start of the left operand of the `%`: the preceding product.
     fn operand_start(&self, modulo: usize) -> usize {
         let mut depth = 0_usize;
         let mut start = modulo;
@@ -172,7 +172,7 @@ impl<'a> Tokens<'a> {
         self.0[start].1.start
     }
 
-    /// Where the right side of the `%` there ends: the factor after it.
+    /// End of the right operand of the `%`: the following factor.
     fn operand_end(&self, modulo: usize) -> usize {
         let mut depth = 0_usize;
         let mut end = modulo;
@@ -197,7 +197,7 @@ impl<'a> Tokens<'a> {
         self.0[end].1.end
     }
 
-    /// Whether the tokens from there on are a tuple that ends at that byte.
+    /// Whether the tokens from `first` on are a tuple that ends at byte `end`.
     fn is_tuple(&self, first: usize, end: usize) -> bool {
         let mut depth = 0_usize;
         let mut has_comma = false;
@@ -219,7 +219,7 @@ impl<'a> Tokens<'a> {
     fn check_namespaces(&self) -> Result<(), ChatError> {
         let made = (0..self.len()).filter(|&at| self.makes_namespace(at)).filter_map(|at| self.word(at + 1));
         let mut names: BTreeSet<&str> = made.collect();
-        // Of macros that receive one, the parameter is such a name too, and may be passed on.
+        // A macro parameter that receives a namespace follows the same rules and may be passed on.
         loop {
             let known = names.len();
             for at in 0..self.len() {
@@ -229,8 +229,8 @@ impl<'a> Tokens<'a> {
                 }
                 let Some(parameter) = self.parameter_for(at) else {
                     return Err(ChatError::Invalid(format!(
-                        "it passes the namespace `{name}` on as a value, by which a namespace may hold itself; a \
-                         namespace may only be made by `set NAME = namespace(…)`, used as `NAME.x` and passed to a macro"
+                        "it uses the namespace `{name}` as a value, so a namespace could contain itself; a namespace \
+                         may only be created with `set NAME = namespace(…)`, used as `NAME.x` and passed to a macro"
                     )));
                 };
                 names.insert(parameter);
@@ -241,7 +241,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether the name there is used so that its value goes nowhere else.
+    /// Whether the use of the name at `at` does not leak its value.
     fn keeps(&self, at: usize) -> bool {
         let (before, after) = (self.before(at, 1), self.token(at + 1));
         let is_set = matches!(before, Some(Token::Ident("set")));
@@ -254,7 +254,7 @@ impl<'a> Tokens<'a> {
         is_attribute || is_argument_name || is_bound || is_used || self.is_parameter(at)
     }
 
-    /// Whether the name there is a macro's parameter without a default.
+    /// Whether the name at `at` is a macro's parameter without a default.
     fn is_parameter(&self, at: usize) -> bool {
         let ends = matches!(self.token(at + 1), Some(Token::Comma | Token::ParenClose));
         ends && self.call_around(at).is_some_and(|(open, _)| self.is_macro_declaration(open))
@@ -267,7 +267,7 @@ impl<'a> Tokens<'a> {
             && self.word(open - 1).is_some()
     }
 
-    /// The opening parenthesis around an argument that begins there, with its number among the arguments.
+    /// The opening parenthesis around an argument that starts at `at`, with the argument's position.
     fn call_around(&self, at: usize) -> Option<(usize, usize)> {
         if !matches!(self.before(at, 1), Some(Token::ParenOpen | Token::Comma)) {
             return None;
@@ -287,7 +287,7 @@ impl<'a> Tokens<'a> {
         None
     }
 
-    /// The parameter of the one macro that the name there is passed to.
+    /// The parameter of the only macro that the name at `at` is passed to.
     fn parameter_for(&self, at: usize) -> Option<&'a str> {
         if !matches!(self.token(at + 1), Some(Token::Comma | Token::ParenClose)) {
             return None;
@@ -306,7 +306,7 @@ impl<'a> Tokens<'a> {
         for other in (0..self.len()).filter(|&other| self.word(other) == Some(name)) {
             let is_declaration = self.is_macro_declaration(other + 1);
             let opens = matches!(self.token(other + 1), Some(Token::ParenOpen));
-            // Another value of that name, or another macro, would receive it.
+            // Another value with that name, or another macro, would receive it.
             if !opens || is_declaration && declared.replace(other + 1).is_some() {
                 return None;
             }
@@ -318,7 +318,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The names of a macro's parameters, given where its parenthesis opens.
+    /// The names of a macro's parameters, from its opening parenthesis.
     fn parameters(&self, open: usize) -> Option<Vec<&'a str>> {
         let (mut depth, mut names) = (0_usize, Vec::new());
         for at in open..self.len() {

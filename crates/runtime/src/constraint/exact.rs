@@ -1,18 +1,18 @@
-//! Numbers of a schema that floating-point numbers would change: llguidance computes with them.
+//! Numbers in a schema that change when converted to floating point, which llguidance uses.
 
 use serde_json::{Map, Value};
 
 use super::{ConstraintError, path_of};
 
-/// The largest integer below which floating-point numbers tell all integers apart.
+/// The largest integer up to which floats distinguish all integers.
 const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
-/// Digits of a number that is computed with exactly.
+/// Maximum digits for exact arithmetic.
 const MAX_DIGITS: u32 = 18;
-/// So many multiples between two bounds are listed: the library's own rounding may find none of them.
+/// Up to this many multiples between two bounds are listed, because the library's rounding may miss them all.
 const FEW: i128 = 3;
 const BOUNDS: [&str; 4] = ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"];
 
-/// Refuses numbers beyond the integers that can be told apart, in bounds and in the values of `const` and `enum`.
+/// Rejects numbers beyond exactly representable integers, in bounds and in the values of `const` and `enum`.
 pub(super) fn check_numbers(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
     let keywords = BOUNDS.into_iter().chain(["multipleOf", "const", "enum"]);
     keywords
@@ -23,7 +23,7 @@ pub(super) fn check_numbers(fields: &Map<String, Value>, place: &str) -> Result<
 fn check_value(value: &Value, place: &str) -> Result<(), ConstraintError> {
     match value {
         Value::Number(number) if number.as_f64().is_none_or(|number| number.abs() > MAX_INTEGER) => {
-            let why = format!("{number} is beyond ±{MAX_INTEGER}, where numbers are not kept exactly");
+            let why = format!("{number} is beyond ±{MAX_INTEGER}, where numbers are not exact");
             Err(ConstraintError::Part { place: place.to_owned(), why })
         }
         Value::Array(items) => {
@@ -34,7 +34,7 @@ fn check_value(value: &Value, place: &str) -> Result<(), ConstraintError> {
     }
 }
 
-/// Replaces a step between two bounds by its multiples where these are few.
+/// Replaces a step between two bounds by its multiples if they are few.
 pub(super) fn list_few_multiples(fields: &mut Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
     let part = |why: String| ConstraintError::Part { place: format!("{place}/multipleOf"), why };
     let Some(step) = fields.get("multipleOf") else { return Ok(()) };
@@ -46,13 +46,13 @@ pub(super) fn list_few_multiples(fields: &mut Map<String, Value>, place: &str) -
     let step = if kind == Some("integer") { step.integer() } else { step };
     let Some((first, last)) = bounds(fields, &step) else { return Ok(()) };
     if first > last {
-        return Err(part("no multiple lies between the bounds".to_owned()));
+        return Err(part("no multiple is within the bounds".to_owned()));
     }
     if last - first >= FEW || fields.contains_key("enum") || fields.contains_key("const") {
         return Ok(());
     }
     if !matches!(kind, Some("integer" | "number")) {
-        let why = "with bounds so close it is only kept where `type` is `integer` or `number`";
+        let why = "with bounds this close it is only supported if `type` is `integer` or `number`";
         return Err(part(why.to_owned()));
     }
     let multiples: Option<Vec<Value>> = (first..=last).map(|count| step.times(count)?.value()).collect();
@@ -62,7 +62,7 @@ pub(super) fn list_few_multiples(fields: &mut Map<String, Value>, place: &str) -
     Ok(())
 }
 
-/// The first and the last multiple of a step between a schema's bounds; `None` where it lacks one.
+/// The first and last multiple of a step within a schema's bounds. `None` if a bound is missing.
 fn bounds(fields: &Map<String, Value>, step: &Decimal) -> Option<(i128, i128)> {
     let number = |keyword: &str| fields.get(keyword).filter(|value| value.is_number()).and_then(Decimal::read);
     let is_flag = |keyword: &str| fields.get(keyword) == Some(&Value::Bool(true));
@@ -87,16 +87,16 @@ fn bounds(fields: &Map<String, Value>, step: &Decimal) -> Option<(i128, i128)> {
     Some((lower.into_iter().flatten().max()?, upper.into_iter().flatten().min()?))
 }
 
-/// A number as its digits say.
+/// An exact decimal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Decimal {
     coefficient: i128,
-    /// Digits behind the point.
+    /// Digits after the decimal point.
     places: u32,
 }
 
 impl Decimal {
-    /// `None` where it is no number, or has too many digits.
+    /// `None` if it is not a number or has too many digits.
     fn read(number: &Value) -> Option<Self> {
         let text = number.as_number()?.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
@@ -116,7 +116,7 @@ impl Decimal {
         Self { coefficient: self.coefficient / greatest_common_divisor(self.coefficient, one), places: 0 }
     }
 
-    /// Both as integers of one unit.
+    /// Both as integers in a common unit.
     fn aligned(self, other: &Self) -> Option<(i128, i128)> {
         let places = self.places.max(other.places);
         let scaled = |number: &Self| number.coefficient.checked_mul(power(places - number.places)?);

@@ -1,18 +1,18 @@
-//! Names of an object's properties that a schema would give two schemas, in one place or through `allOf` and `$ref`.
+//! Property names to which a schema applies two subschemas, in one object or through `allOf` and `$ref`.
 
 use serde_json::{Map, Value};
 
 use super::{ConstraintError, path_of};
 
-/// The properties and patterns that hold for one object, with the places of the patterns.
+/// The properties and patterns that apply to one object, with the locations of the patterns.
 #[derive(Clone, Default)]
 struct ObjectNames {
     properties: Vec<String>,
     patterns: Vec<(String, String)>,
 }
 
-/// Refuses a pattern of `patternProperties` that matches a name of `properties`, where both hold for the same object.
-/// `root` is the whole schema, to which references lead.
+/// Rejects a pattern of `patternProperties` that matches a name in `properties` of the same object. `root` is the whole
+/// schema, for resolving references.
 pub(super) fn check_names(fields: &Map<String, Value>, place: &str, root: &Value) -> Result<(), ConstraintError> {
     let mut names = ObjectNames::default();
     names.collect(fields, place, root, &mut Vec::new())?;
@@ -25,7 +25,7 @@ pub(super) fn check_names(fields: &Map<String, Value>, place: &str, root: &Value
     check_count(fields, place)
 }
 
-/// The alternatives of a schema, one of which holds beside it.
+/// The alternatives of a schema (`anyOf`, `oneOf`), which apply in addition to it.
 fn branches(fields: &Map<String, Value>) -> impl Iterator<Item = (&'static str, usize, &Map<String, Value>)> {
     ["anyOf", "oneOf"].into_iter().flat_map(move |keyword| {
         let schemas = fields.get(keyword).and_then(Value::as_array).into_iter().flatten().enumerate();
@@ -34,8 +34,8 @@ fn branches(fields: &Map<String, Value>) -> impl Iterator<Item = (&'static str, 
 }
 
 impl ObjectNames {
-    /// Adds those of a schema, of `allOf` in it and of what it refers to; `followed` are the references that were
-    /// followed, and whether they lead here: one that leads to itself is an error.
+    /// Adds the names of a schema, of its `allOf`, and of the schemas that it references. `followed` are the references
+    /// followed so far; a reference cycle is an error.
     fn collect(
         &mut self,
         fields: &Map<String, Value>,
@@ -73,14 +73,14 @@ impl ObjectNames {
             let refused = |why: String| ConstraintError::Part { place: place.clone(), why };
             let regex = regex::Regex::new(pattern).map_err(|error| refused(error.to_string()))?;
             if let Some(name) = self.properties.iter().find(|name| regex.is_match(name)) {
-                return Err(refused(format!("it matches the property `{name}` too, which would have two schemas")));
+                return Err(refused(format!("it also matches the property `{name}`, which would have two schemas")));
             }
         }
         Ok(())
     }
 }
 
-/// Refuses a least number of properties that repeated names could reach.
+/// Rejects a minimum number of properties that repeated names could satisfy.
 fn check_count(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
     let has_patterns = fields.get("patternProperties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
     let is_closed = fields.get("additionalProperties") == Some(&Value::Bool(false)) && !has_patterns;
@@ -89,6 +89,6 @@ fn check_count(fields: &Map<String, Value>, place: &str) -> Result<(), Constrain
     if is_closed || least <= required + 1 {
         return Ok(());
     }
-    let why = "names that no property has may be written twice, and count once".to_owned();
+    let why = "additional properties may be repeated, but count once".to_owned();
     Err(ConstraintError::Part { place: format!("{place}/minProperties"), why })
 }

@@ -1,14 +1,14 @@
-//! Which part of a schema the library refuses, which says it of the whole.
+//! Finds the part of a schema that the library rejects; its error only concerns the whole.
 
 use serde_json::{Map, Value};
 
 use super::{ConstraintError, in_one_line, path_of};
 
-/// Where references lead to.
+/// Keywords for definitions that references point to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// The error for a schema that the library refuses: by the path of the smallest part that it refuses too. `is_kept`
-/// tells whether it takes a schema.
+/// The error for a schema that the library rejects, with the path of the smallest part that it also rejects. `is_kept`
+/// returns whether it accepts a schema.
 pub(super) fn schema(schema: &Value, why: &str, is_kept: impl Fn(&Value) -> bool) -> ConstraintError {
     let definitions: Map<String, Value> =
         DEFINITIONS.iter().filter_map(|keyword| Some(((*keyword).to_owned(), schema.get(keyword)?.clone()))).collect();
@@ -34,10 +34,10 @@ pub(super) fn schema(schema: &Value, why: &str, is_kept: impl Fn(&Value) -> bool
     if why.contains("oneOf constraints are not supported") {
         return ConstraintError::OneOf { place };
     }
-    ConstraintError::Part { place, why: format!("this cannot be kept: {}", reason(why)) }
+    ConstraintError::Part { place, why: format!("not supported: {}", reason(why)) }
 }
 
-/// What the library says of a schema, without the grammar that it shows.
+/// The library's message without the grammar that it prints.
 fn reason(why: &str) -> String {
     let is_shown = |line: &&str| {
         line.trim_start().starts_with(|c: char| c.is_ascii_digit() || c == '^') && !line.contains("JSON schema: ")
@@ -47,7 +47,7 @@ fn reason(why: &str) -> String {
     said.split_once("JSON schema: ").map_or(said.as_str(), |(_, why)| why).to_owned()
 }
 
-/// The schemas directly inside a schema, with their paths; definitions first, to which others refer.
+/// The direct subschemas of a schema, with their paths. Definitions come first, because others refer to them.
 fn parts(schema: &Value) -> Vec<(String, Value)> {
     let mut parts = Vec::new();
     for (keyword, value) in schema.as_object().into_iter().flatten() {

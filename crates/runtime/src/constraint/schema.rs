@@ -1,4 +1,4 @@
-//! Which JSON schemas can be kept in full.
+//! Checks which JSON schemas can be enforced exactly.
 
 use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value};
@@ -7,11 +7,11 @@ use super::exact::{check_numbers, list_few_multiples};
 use super::names::check_names;
 use super::{ConstraintError, path_of};
 
-/// How strings may escape a character. Not by its number: a name of an object would have a second spelling, under which a
-/// property escapes its schema.
+/// Allowed escapes in strings. Not by code point: a property name would have a second spelling that bypasses its
+/// schema.
 const ESCAPES: &str = "nrbtf\\\"";
 
-/// Keywords whose meaning is kept.
+/// Supported keywords.
 const KEPT: [&str; 27] = [
     "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const", "enum", "exclusiveMaximum",
     "exclusiveMinimum", "format", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems",
@@ -22,18 +22,18 @@ const KEPT: [&str; 27] = [
 /// Keywords whose value is a count.
 const COUNTS: [&str; 6] = ["maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"];
 
-/// The largest least count that is taken: more characters or items than a model's window has room for.
+/// The largest supported minimum count, beyond the characters or items that fit in any model's context.
 const LONGEST: u64 = 1 << 24;
 
-/// Keywords that admit and forbid nothing.
+/// Keywords without effect on validity.
 const SILENT: [&str; 13] = [
     "$comment", "$defs", "$schema", "contentEncoding", "contentMediaType", "default", "definitions", "description",
     "examples", "readOnly", "title", "writeOnly",
-    // Of the whole schema alone: inside it would change what references mean.
+    // Only at the top level: elsewhere it would change the meaning of references.
     "$id",
 ];
 
-/// The schema as the library takes it, or which part of it cannot be kept.
+/// The schema in the form for the library, or an error with the unsupported part.
 pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     let mut schema = schema.clone();
     let root = schema.clone();
@@ -48,7 +48,7 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     let options = JsonCompileOptions {
         item_separator: ", ?".into(),
         key_separator: ": ?".into(),
-        // Free white space would let a model fill its limit of tokens with it.
+        // Free white space would let a model fill its token limit.
         whitespace_flexible: false,
         json_allowed_escapes: Some(ESCAPES.into()),
         ..JsonCompileOptions::default()
@@ -57,7 +57,7 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     Ok(Value::Object(schema))
 }
 
-/// Refuses keywords that are not known, and what the library would not keep exactly, in a schema and in those in it.
+/// Rejects unknown keywords and those that the library would not enforce exactly, in a schema and its subschemas.
 fn prepare(schema: &mut Value, place: &str, root: &Value) -> Result<(), ConstraintError> {
     let fields = match schema {
         Value::Bool(_) => return Ok(()),
@@ -80,7 +80,7 @@ fn prepare(schema: &mut Value, place: &str, root: &Value) -> Result<(), Constrai
         let within = format!("{place}/{keyword}");
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
-                // The keys in here are names that the schema gives, and no keywords.
+                // These keys are names defined by the schema, not keywords.
                 schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &path_of(&within, name), root))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
@@ -96,14 +96,14 @@ fn prepare(schema: &mut Value, place: &str, root: &Value) -> Result<(), Constrai
     Ok(())
 }
 
-/// Refuses counts that are none, and least counts that no text reaches.
+/// Rejects invalid counts, and minimum counts that no text reaches.
 fn check_counts(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
     for keyword in COUNTS {
         let refused = |why: String| ConstraintError::Part { place: format!("{place}/{keyword}"), why };
         match fields.get(keyword).map(|value| (value.as_u64(), value)) {
-            Some((None, value)) => return Err(refused(format!("{value} is no whole number from 0 to {}", u64::MAX))),
+            Some((None, value)) => return Err(refused(format!("{value} is not an integer from 0 to {}", u64::MAX))),
             Some((Some(count), _)) if keyword.starts_with("min") && count > LONGEST => {
-                return Err(refused(format!("no text that is written has {count}")));
+                return Err(refused(format!("no generated text reaches {count}")));
             }
             _ => {}
         }
@@ -111,7 +111,7 @@ fn check_counts(fields: &Map<String, Value>, place: &str) -> Result<(), Constrai
     Ok(())
 }
 
-/// Refuses a reference into a part that is no schema, which would not be checked.
+/// Rejects a reference into a part that is not a schema, which would not be checked.
 fn check_reference(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
     let reference = fields.get("$ref").and_then(Value::as_str).unwrap_or_default();
     let is_value = |step: &str| matches!(step, "const" | "default" | "enum" | "examples");
@@ -142,7 +142,7 @@ mod tests {
             (json!({"properties": {"a": {"not": {}}}}), "schema #/properties/a: the keyword `not`"),
             (
                 json!({"anyOf": [{}, {"maxlength": 3}]}),
-                "#/anyOf/1: the keyword `maxlength` cannot be kept; did you mean `maxLength`?",
+                "#/anyOf/1: the keyword `maxlength` is not supported; did you mean `maxLength`?",
             ),
             (json!({"$defs": {"x": {"items": {"contains": {}}}}}), "#/$defs/x/items: the keyword `contains`"),
             (json!({"items": [{"if": {}}]}), "#/items/0: the keyword `if`"),
@@ -150,11 +150,11 @@ mod tests {
             (json!({"const": {"a/b": 1e16}}), "schema #/const/a~1b: "),
             (
                 json!({"properties": {"a/b": {}}, "patternProperties": {"^a/": {}}}),
-                "schema #/patternProperties/^a~1: it matches the property `a/b` too",
+                "schema #/patternProperties/^a~1: it also matches the property `a/b`",
             ),
             (json!({"additionalProperties": {"$id": "x"}}), "#/additionalProperties: the keyword `$id`"),
             (json!({"x-guidance": {"lenient": true}}), "the keyword `x-guidance`"),
-            (json!({"items": 3}), "schema #/items: `3` is no schema"),
+            (json!({"items": 3}), "schema #/items: `3` is not a schema"),
             (
                 json!({"type": "integer", "minimum": 9_007_199_254_740_993_i64, "maximum": 9_007_199_254_740_995_i64}),
                 "schema #/minimum: 9007199254740993 is beyond",
@@ -165,29 +165,29 @@ mod tests {
             (json!({"enum": ["x", {"a": [1e16]}]}), "schema #/enum/1/a/0: "),
             (
                 json!({"items": {"properties": {"ab": {}}, "patternProperties": {"^a": {}}}}),
-                "schema #/items/patternProperties/^a: it matches the property `ab` too",
+                "schema #/items/patternProperties/^a: it also matches the property `ab`",
             ),
             (
                 json!({"properties": {"b": {}}, "patternProperties": {"(?=a)": {}}}),
                 "schema #/patternProperties/(?=a): ",
             ),
             (json!({"required": ["a"], "minProperties": 3}), "schema #/minProperties: "),
-            (json!({"items": {"minItems": 9_007_199_254_740_993_i64}}), "schema #/items/minItems: no text that is"),
-            (json!({"minLength": -1}), "schema #/minLength: -1 is no whole number"),
+            (json!({"items": {"minItems": 9_007_199_254_740_993_i64}}), "schema #/items/minItems: no generated text"),
+            (json!({"minLength": -1}), "schema #/minLength: -1 is not an integer"),
             (json!({"anyOf": [{"maxLength": "3"}]}), "schema #/anyOf/0/maxLength: "),
             (json!({"enum": [9_007_199_254_740_994_i64, 9_007_199_254_740_996_i64]}), "schema #/enum/0: "),
             (json!({"const": 9_007_199_254_740_998_u64}), "schema #/const: "),
             (
                 json!({"properties": {"ab": {}}, "allOf": [{"patternProperties": {"^a": {}}}]}),
-                "schema #/allOf/0/patternProperties/^a: it matches the property `ab` too",
+                "schema #/allOf/0/patternProperties/^a: it also matches the property `ab`",
             ),
             (
                 json!({"$ref": "#/$defs/p", "properties": {"ab": {}}, "$defs": {"p": {"patternProperties": {"^a": {}}}}}),
-                "schema #/$defs/p/patternProperties/^a: it matches the property `ab` too",
+                "schema #/$defs/p/patternProperties/^a: it also matches the property `ab`",
             ),
             (
                 json!({"patternProperties": {"^a": {}}, "anyOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": {"properties": {"ab": {}}}}}),
-                "schema #/patternProperties/^a: it matches the property `ab` too",
+                "schema #/patternProperties/^a: it also matches the property `ab`",
             ),
             (json!({"$ref": "#/default", "default": {"not": {}}}), "schema #/$ref: `default` holds values"),
         ] {

@@ -1,4 +1,4 @@
-//! What a constrained text may be.
+//! Texts allowed under constraints.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn choice<const N: usize>(texts: [&str; N]) -> Constraint {
     Constraint::Choice(texts.map(str::to_owned).to_vec())
 }
 
-/// The tokens that may come next, asked one by one and all together.
+/// The allowed next tokens, queried individually and as a mask.
 fn allowed(text: &mut ConstrainedText) -> Vec<u32> {
     let one_by_one: Vec<u32> = (0..1000).filter(|id| text.allows(*id).expect("a token or none")).collect();
     let masked = text.allowed().expect("some tokens").masked(&[0.0; 1000]);
@@ -36,7 +36,7 @@ fn allowed(text: &mut ConstrainedText) -> Vec<u32> {
     together
 }
 
-/// All texts that a constraint admits in so many tokens, with the ids they were written by.
+/// All texts that a constraint allows within a number of tokens, with their ids.
 fn all(
     grammars: &ConstraintGrammars,
     tokenizer: &Tokenizer,
@@ -132,15 +132,12 @@ fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
     let grammars = grammars(&tokenizer("tiny-bpe-smollm.gguf"));
     let schema = Constraint::JsonSchema;
     for (constraint, told) in [
-        (choice([]), "nothing to choose from"),
-        (Constraint::Regex("(?=a)b".into()), "this regex cannot be kept: look-around, including look-ahead"),
-        (Constraint::Regex(r"(a)\1".into()), "this regex cannot be kept"),
-        (Constraint::Regex("(".into()), "this regex cannot be kept: unclosed group"),
-        (schema(json!({"type": "text"})), "schema #: this cannot be kept"),
-        (
-            schema(json!({"type": "string", "format": "isbn"})),
-            "schema #/format: this cannot be kept: Unknown format: isbn",
-        ),
+        (choice([]), "the list of choices is empty"),
+        (Constraint::Regex("(?=a)b".into()), "this regex is not supported: look-around, including look-ahead"),
+        (Constraint::Regex(r"(a)\1".into()), "this regex is not supported"),
+        (Constraint::Regex("(".into()), "this regex is not supported: unclosed group"),
+        (schema(json!({"type": "text"})), "schema #: not supported"),
+        (schema(json!({"type": "string", "format": "isbn"})), "schema #/format: not supported: Unknown format: isbn"),
         (
             schema(json!({"items": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "(?=a)b"}]}})),
             "schema #/items/anyOf/1/pattern: ",
@@ -150,19 +147,19 @@ fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
             "schema #/$defs/p/pattern: ",
         ),
         (schema(json!({"properties": {"a": {"required": 3}}})), "schema #/properties/a/required: "),
-        (schema(json!({"enum": []})), "schema #/enum: this cannot be kept"),
-        (schema(json!(false)), "no text at all"),
+        (schema(json!({"enum": []})), "schema #/enum: not supported"),
+        (schema(json!(false)), "allows no text"),
         (
             schema(json!({"properties": {"a": {"oneOf": [{"minimum": 3}, {"maximum": 9}]}}})),
-            "schema #/properties/a/oneOf: `oneOf` is kept only where",
+            "schema #/properties/a/oneOf: `oneOf` is supported only if",
         ),
         (schema(json!({"properties": {"a/b~c": {"pattern": "("}}})), "schema #/properties/a~1b~0c/pattern: "),
-        (schema(json!({"$ref": "#"})), "schema #/$ref: the schema refers to itself without end"),
+        (schema(json!({"$ref": "#"})), "schema #/$ref: the schema refers to itself endlessly"),
         (
             schema(json!({"allOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": {"allOf": [{"$ref": "#/$defs/p"}]}}})),
-            "schema #/$defs/p/allOf/0/$ref: the schema refers to itself without end",
+            "schema #/$defs/p/allOf/0/$ref: the schema refers to itself endlessly",
         ),
-        (schema(json!({"$ref": "#/$defs/none"})), "schema #/$ref: this cannot be kept"),
+        (schema(json!({"$ref": "#/$defs/none"})), "schema #/$ref: not supported"),
     ] {
         let Err(why) = grammars.start(&constraint) else { panic!("{constraint:?} is refused") };
         assert!(why.to_string().contains(told), "{told}\n{why}");
@@ -178,7 +175,7 @@ fn a_vocabulary_that_cannot_begin_a_text_is_told() {
     assert!(matches!(why, ConstraintError::NoBeginning { .. }), "{why}");
 }
 
-/// A small object as judges write them.
+/// A small object like those that judges write.
 fn verdict_schema() -> Value {
     json!({
         "type": "object",
@@ -200,7 +197,7 @@ fn validates(schema: &Value, text: &str) -> bool {
     serde_json::from_str(text).is_ok_and(|value| schemas.validate(&value, index).is_ok())
 }
 
-/// A text of a model that says anything, as long as it is allowed; absent where it came to so many tokens.
+/// A text from random allowed tokens. `None` if it reaches the token limit.
 fn babble(
     grammars: &ConstraintGrammars,
     tokenizer: &Tokenizer,
@@ -243,7 +240,7 @@ fn whatever_a_model_says_is_an_instance_of_the_schema_without_spare_blanks() {
     }
 }
 
-/// Whether a text can be written under a constraint, in the tokens that the tokenizer makes of it.
+/// Whether a text is allowed under a schema with the tokenizer's own tokenisation.
 fn admits(tokenizer: &Tokenizer, schema: &Value, text: &str) -> bool {
     let mut written = grammars(tokenizer).start(&Constraint::JsonSchema(schema.clone())).expect("a constraint");
     let ids = tokenizer.encode_text(text).expect("encodable");

@@ -1,4 +1,4 @@
-//! Adapters against PEFT's merged models.
+//! Adapters compared with PEFT's merged models.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::golden_tests::{Tensors, folder, largest_difference};
 use crate::Checkpoint;
 use crate::hub::{LocatedModel, ModelOrigin, WeightFormat};
 
-/// The largest difference of a logit that rounding in f32 explains.
+/// Largest logit difference explained by f32 rounding.
 const TOLERANCE: f32 = 2e-4;
 
 fn adapter(name: &str) -> PathBuf {
@@ -30,7 +30,7 @@ fn load(checkpoint: &Checkpoint) -> Box<dyn PackedDecoder> {
     checkpoint.load(Arithmetic::Exact, DeviceChoice::Cpu).expect("complete")
 }
 
-/// Logits of all tokens of a golden file, behind its source where it has one.
+/// Logits of all tokens of a golden file, after its source if it has one.
 fn logits(model: &dyn PackedDecoder, golden: &Tensors, has_source: bool) -> Vec<f32> {
     let past = if has_source {
         let source = PackedSegment { past: Vec::new(), tokens: golden.ids("source"), wanted: Vec::new() };
@@ -78,7 +78,7 @@ fn layers_that_an_adapter_changes_are_floats_and_others_stay_as_they_are() {
 fn an_adapter_of_another_model_is_refused_with_the_tensor_that_does_not_fit() {
     for (model, of, told) in [
         ("llama", "tiny-flan-t5", "the model has no `decoder.block.0.layer.0.SelfAttention.k.weight`"),
-        ("qwen2", "llama", "its shape is [4, 128], and the model needs [4, 160]"),
+        ("qwen2", "llama", "its shape is [4, 128], but the model needs [4, 160]"),
     ] {
         let Err(error) = Checkpoint::open(&located(model).with_adapter(Some(adapter(of)))) else {
             panic!("{of} does not fit {model}")

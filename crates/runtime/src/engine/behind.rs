@@ -1,4 +1,4 @@
-//! Questions about what follows a text that was generated just now, over the keys and values that are still there.
+//! Scores tokens after a text that was just generated, reusing its keys and values.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use super::rows::likeliest;
 use super::token_scores::{QueryAnswer, TokenQuery, TokenScore};
 use crate::TokenProgress;
 
-/// Queries that run together.
+/// Number of queries per pass.
 const TOGETHER: usize = 32;
 
-/// A text's tokens, the prompt's before them, and what is held of them.
+/// Tokens of the prompt and the text, and their cached keys and values.
 pub(crate) struct BehindText<'g> {
     pub(super) model: &'g dyn PackedDecoder,
     pub(super) tokens: &'g [u32],
-    /// Of the first tokens; the last ones may have none.
+    /// Cached spans of the first tokens; the last tokens may be missing.
     pub(super) path: &'g [Arc<KvSpan>],
     pub(super) progress: &'g TokenProgress,
-    /// Tokens that were computed.
+    /// Number of tokens computed.
     pub(super) computed: u64,
 }
 
 impl BehindText<'_> {
-    /// Answers queries whose tokens begin as the text's do, with the bits of
-    /// [`score_tokens`](super::token_scores::score_tokens). What they share with the text is not computed again.
+    /// Answers queries that start with the text's tokens, bit-identical to
+    /// [`score_tokens`](super::token_scores::score_tokens). The shared tokens are not recomputed.
     pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<QueryAnswer>> {
         let shared = |query: &TokenQuery| {
             let alike = query.seen.iter().zip(self.tokens).take_while(|(a, b)| a == b).count();
-            // A row that is asked about is computed whatever is held: keys and values say nothing of its hidden state.
+            // A scored row is always computed, because its hidden state is not cached.
             alike.min(query.first_row())
         };
-        // One path for all queries, so that they can run in one pass.
+        // One path for all queries, so that they run in one pass.
         let path = self.path_of(queries.iter().map(shared).min().unwrap_or(0))?;
         let held: usize = path.iter().map(|span| span.len()).sum();
         let mut answers = Vec::with_capacity(queries.len());
@@ -69,13 +69,13 @@ impl BehindText<'_> {
         Ok(answers)
     }
 
-    /// What is held of the first `len` tokens, or of as many as there is something of.
+    /// Cached spans of the first `len` tokens, or of as many as are cached.
     fn path_of(&self, len: usize) -> candle_core::Result<Vec<Arc<KvSpan>>> {
         let (mut path, mut left) = (Vec::new(), len);
         for span in self.path {
             if span.len() > left {
                 if left > 0 {
-                    // A span that goes on with other tokens is used for as far as it is the same.
+                    // A span that diverges is cut at the last common token.
                     path.push(self.model.join(std::slice::from_ref(span), left)?);
                 }
                 break;

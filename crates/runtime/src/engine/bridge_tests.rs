@@ -1,4 +1,5 @@
-//! Models that candle-transformers runs, against transformers (`scripts/goldens`), and against themselves in other cuts.
+//! Models run by candle-transformers, compared with transformers (`scripts/goldens`) and with themselves under other
+//! splits.
 
 use probity_models::{
     Arithmetic, DeviceChoice, DeviceError, ModelConfig, PackedDecoder, PackedSegment, load_bridged, read_config,
@@ -23,7 +24,7 @@ fn logits_equal_transformers_however_a_text_is_cut() {
         let all = golden.tokens.len();
         let whole = in_pieces(&*model, &golden.tokens, &[all]);
         let mut largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
-        // Only behind each piece, so that all of its tokens are read at once, behind those before.
+        // Logits only after each span, so that all tokens of a span are computed at once after the previous ones.
         for pieces in [vec![all], vec![30, 1, 17, all - 48], vec![2; all / 2]] {
             let (mut past, mut end) = (Vec::new(), 0);
             for len in pieces {
@@ -45,7 +46,7 @@ fn logits_equal_transformers_however_a_text_is_cut() {
 fn texts_that_go_on_side_by_side_do_not_mix() {
     let model = load("gemma", DeviceChoice::CandleCpu, Arithmetic::Exact).expect("complete checkpoint");
     let golden = golden("gemma");
-    // Both begin alike; the second one leaves the first behind a shared span.
+    // Both share a prefix; the second continues from the shared span.
     let (shared, rest) = golden.tokens.split_at(40);
     let run = |past: &[_], tokens: &[u32]| {
         let wanted = vec![tokens.len() - 1];

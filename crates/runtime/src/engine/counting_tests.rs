@@ -1,4 +1,4 @@
-//! What a work list costs: a real decoder that counts what it is asked, and watches which spans live.
+//! Cost of a work list, measured with a real decoder that counts calls and live spans.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
@@ -38,7 +38,7 @@ impl Counting {
         Self { model: load(name), counts: Mutex::default() }
     }
 
-    /// What was counted since the last time.
+    /// Counts since the last call.
     fn take(&self) -> Counts {
         std::mem::take(&mut self.counts.lock().expect("one thread"))
     }
@@ -164,9 +164,9 @@ fn what_was_asked_before_is_not_computed_again() {
         scores(&model, &queries, schedule);
         model.take().tokens
     };
-    // Of what is behind the shared part the last token is computed each time: something is asked there.
+    // After the shared part, the last token is always computed because it is scored.
     assert_eq!([tokens(&[50]), tokens(&[51]), tokens(&[52, 53]), tokens(&[50, 51, 54])], [42, 2, 4, 1 + 1 + 2]);
-    // Those that nobody asked for longest go first.
+    // The least recently used go first.
     let few = KeptPrefixes::new(model.cache_bytes(42) as u64 * 4);
     let one = |first: u32| {
         let schedule = ScheduleOptions { kept: Some(&few), ..schedule };
@@ -179,7 +179,7 @@ fn what_was_asked_before_is_not_computed_again() {
 #[test]
 fn tokens_rows_and_cache_are_what_the_tree_needs() {
     let model = Counting::new("qwen2");
-    // A context, and after each of three candidates two others; the last two tokens are asked for.
+    // A context, and two continuations after each of three candidates; the last two tokens are scored.
     let sequence = |a: u32, b: u32| -> Vec<u32> {
         (1..=40).chain((0..8).map(|t| 50 + 8 * a + t)).chain([100 + b, 7, 9]).collect()
     };
@@ -194,7 +194,7 @@ fn tokens_rows_and_cache_are_what_the_tree_needs() {
     assert_eq!((seen.len(), asked.len()), (40 + 3 * 8 + 6 * 2, 6 * 2));
     assert!(counts.spans.iter().all(|span| span.strong_count() == 0), "nothing outlives the walk");
 
-    // One path at a time: the context, a candidate, and what follows it.
+    // One path at a time: context, candidate, continuation.
     let path = [40, 8, 2].map(|len| model.cache_bytes(len)).iter().sum::<usize>();
     let (tight, peak) = scores(&model, &queries, schedule(512, path as u64, true));
     let counts = model.take();
@@ -255,7 +255,7 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
         let peak = usage.expect("runs").peak_cache_bytes;
         let counts = model.take();
         assert!(counts.most_bytes as u64 <= peak && peak <= cache, "{} of {peak} under {cache}", counts.most_bytes);
-        // Two of the prompt's, whole ones of sixteen tokens, and four short ones.
+        // Two of the prompt, full spans of sixteen tokens, and four short ones.
         assert!(counts.most_spans <= 2 + 40 / 16 + 4, "{} spans", counts.most_spans);
         (texts, counts.most_segments, peak)
     };

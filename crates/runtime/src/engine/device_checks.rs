@@ -1,5 +1,5 @@
-//! What a first run on another device must show besides agreement of logits (`device_tests`): where states begin to
-//! differ, the edges of blocks and windows, long texts, positions without end, repeats.
+//! Checks on a new device besides agreement of logits (`device_tests`): where states begin to differ, block and window
+//! boundaries, long texts, unlimited positions, repeatability.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::hub::locate;
 use crate::test_device::device;
 use crate::{Checkpoint, LoadOptions, Model};
 
-/// A golden checkpoint of so many positions, and a trained model where it was fetched and is quick.
+/// A golden checkpoint with its number of positions, and a trained model if downloaded and fast.
 fn models(golden: &str) -> Vec<String> {
     let mut models = vec![folder(golden).to_str().expect("UTF-8 path").to_owned()];
     if device() != DeviceChoice::CandleCpu {
@@ -61,7 +61,7 @@ fn states_agree_layer_by_layer() {
     }
 }
 
-/// Texts of 1, 2 and 9 tokens behind a prefix: as spans of one batch beside one that asks for nothing, then alone.
+/// Texts of 1, 2 and 9 tokens after a prefix: as spans of one batch beside one without queries, then alone.
 fn behind_prefix(model: &dyn PackedDecoder, prefix: &[u32], texts: &[&[u32]]) -> [Vec<Vec<f32>>; 2] {
     let run = |past: Vec<Arc<KvSpan>>, texts: &[&[u32]]| {
         let segment =
@@ -109,7 +109,8 @@ fn fast_is_the_same_packed_and_alone_but_for_rounding() {
     assert!(furthest < 0.5, "differs by {furthest}");
 }
 
-/// Flash attention has kernels for 32, 64, 96, 128 and 256, computes 80 with those of 96, and leaves 160 to other operations.
+/// Flash attention has kernels for head sizes 32, 64, 96, 128 and 256. It uses the 96 kernel for size 80, and does not
+/// support size 160.
 #[test]
 fn fast_is_near_exact_for_every_head_length() {
     let tokens: Vec<u32> = (0..320).map(|at| at * 7919 % 311).collect();
@@ -127,7 +128,7 @@ fn fast_is_near_exact_for_every_head_length() {
             furthest = furthest.max(largest / most);
         }
     }
-    // Without flash attention 0.068: of these weights roundings of bf16 make much.
+    // Without flash attention 0.068: these weights amplify bf16 rounding.
     assert!(furthest < 0.1, "differs by {furthest} of the largest logit");
 }
 
@@ -146,7 +147,7 @@ fn greedy_texts_are_the_likeliest_when_they_are_read_in_one_pass() {
         let checkpoint = Checkpoint::open(&locate(&name).expect("is there")).expect("opens");
         let model = checkpoint.load(Arithmetic::Exact, device()).expect("loads");
         let logits = in_pieces(&*model, &tokens, &[tokens.len()]);
-        // As likely but for rounding: of two such tokens either may be written.
+        // Equal up to rounding: either of two such tokens may be generated.
         let other = |(row, token): &(&Vec<f32>, &u32)| row[top(row) as usize] - row[**token as usize] > TOLERANCE;
         let others = logits[2..].iter().zip(&tokens[3..]).filter(other).count();
         println!("{name}: {} tokens, of {others} another was likelier", tokens.len() - 3);
@@ -166,7 +167,7 @@ fn a_device_still_computes_after_a_token_outside_the_vocabulary() {
     assert_close("llama, after errors", &got, &expected);
 }
 
-/// Seeded weights of these shapes.
+/// Seeded random weights with these shapes.
 struct Seeded(BTreeMap<String, Vec<usize>>);
 
 impl WeightSource for Seeded {
@@ -193,7 +194,7 @@ impl WeightSource for Seeded {
     }
 }
 
-/// A llama of one layer with seeded weights. Its heads: queries, keys and values, length.
+/// A one-layer Llama with seeded weights. Head parameters: query heads, key-value heads, head size.
 fn one_layer(
     (device, arithmetic): (DeviceChoice, Arithmetic),
     [heads, kv_heads, head_dim]: [usize; 3],
@@ -239,7 +240,7 @@ fn one_layer(
 
 #[test]
 fn heads_times_rows_times_positions_may_be_beyond_32_bits() {
-    // From 65,536 on they are: 64 heads, 512 rows.
+    // Exceeds 32 bits from 65,536 positions: 64 heads, 512 rows.
     let positions: usize = std::env::var("PROBITY_TEST_POSITIONS").map_or(700, |n| n.parse().expect("a number"));
     let tokens: Vec<u32> = (0..positions).map(|at| (at * 7919 % 311) as u32).collect();
     let last = |device: DeviceChoice, piece: usize| {

@@ -1,4 +1,5 @@
-//! The forward pass over candle's operations against our kernels: on candle's CPU device, or on another that is named.
+//! The forward pass with candle's operations compared with our kernels, on candle's CPU device or on a device from the
+//! environment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::test_device::device;
 use crate::test_roster::{Kind, Suite, golden_models, golden_names};
 use crate::weights::{GgufFile, SafetensorsFiles};
 
-/// The same checkpoint by our kernels and by candle's operations.
+/// The same checkpoint with our kernels and with candle's operations.
 pub(super) struct Pair {
     pub(super) kernels: Box<dyn PackedDecoder>,
     pub(super) candle: Box<dyn PackedDecoder>,
@@ -31,7 +32,7 @@ impl Pair {
         Self::changed(name, |_| ())
     }
 
-    /// With another configuration than the checkpoint's.
+    /// With a modified configuration.
     pub(super) fn changed(name: &str, change: impl Fn(&mut DecoderConfig)) -> Self {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
         let mut config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
@@ -91,7 +92,7 @@ fn candles_operations_give_the_logits_of_our_kernels_with_and_without_cache() {
     }
 }
 
-/// Whether a number is kept by bf16, which has the upper half of its bits.
+/// Whether the number is exact in bf16, the upper half of an f32.
 fn is_bf16(x: f32) -> bool {
     x.to_bits().trailing_zeros() >= 16
 }
@@ -134,7 +135,7 @@ fn long_segments_attend_in_blocks_with_and_without_a_window() {
     }
 }
 
-/// The logits of all wanted rows, their normalisers, and the new spans.
+/// Logits of all requested rows, their normalisers, and the new spans.
 fn run(model: &dyn PackedDecoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f64>, Vec<Arc<KvSpan>>) {
     let output = model.forward(segments).expect("runs");
     let logits = model.logits(&output.hidden).expect("runs");
@@ -142,7 +143,7 @@ fn run(model: &dyn PackedDecoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>,
     (logits.to_vec2().expect("a matrix"), rows.iter().map(|row| row.normaliser).collect(), output.spans)
 }
 
-/// A context; two continuations of it beside a segment on its own; then a token below each, the path of the first
+/// A context; two continuations of it beside an independent segment; then a token after each, with the first path
 /// joined.
 fn packed(model: &dyn PackedDecoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
@@ -185,7 +186,7 @@ fn packed_segments_of_several_pasts_agree_with_our_kernels() {
     }
 }
 
-/// A long context that many texts continue, two continuations that several go on from, and texts of their own beside them.
+/// A long context with many continuations, two of which are continued again, beside independent texts.
 fn packed_over_one_context(model: &dyn PackedDecoder, t: &[u32]) -> Vec<Vec<f32>> {
     let segment = |past: Vec<Arc<KvSpan>>, tokens: &[u32]| PackedSegment {
         past,
@@ -239,7 +240,7 @@ fn source(tokens: &[u32]) -> PackedSegment {
     PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: Vec::new() }
 }
 
-/// Two sources; a text of each beside a third source, over no past and over one; then texts over a joined past.
+/// Two sources; a text of each beside a third source, with and without a past; then texts over a joined past.
 fn packed_over_sources(model: &dyn PackedDecoder, texts: &[Vec<u32>; 2], t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
         past: past.iter().map(|span| (*span).clone()).collect(),
@@ -257,7 +258,7 @@ fn packed_over_sources(model: &dyn PackedDecoder, texts: &[Vec<u32>; 2], t: &[u3
         segment(&[long], &t[30..33], &[]),
     ];
     let (mut logits, mut normalisers, spans) = run(model, &children);
-    // Of what was guessed some is left out.
+    // Drop some of the draft tokens.
     let joined = model.join(&[first[0].clone(), spans[2].clone()], 17).expect("joins");
     assert_eq!(joined.len(), 17);
     let last = [
@@ -371,7 +372,7 @@ fn token_scores_agree_with_our_kernels_shared_or_not() {
 
 #[test]
 fn bf16_on_a_device_is_near_and_not_the_same() {
-    // The bound is for these: how far rounding goes depends on the weights, and gguf-smollm3 differs by 1.4.
+    // The bound is for these models: the effect of rounding depends on the weights, and gguf-smollm3 differs by 1.4.
     for name in ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"] {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");

@@ -1,24 +1,23 @@
-//! Tokens guessed ahead: what followed the same tokens before, in the prompt or in the text itself (prompt lookup
-//! decoding, Saxena 2023).
+//! Draft tokens from prompt lookup decoding (Saxena 2023): the tokens that followed an earlier occurrence of the same
+//! context in the prompt or the text.
 //!
-//! A guess is put to the model together with the token before it, and the model's own choices are kept up to the first
-//! that differs. What a text comes to does not depend on guesses; how far they go is a matter of time alone.
+//! A draft is verified by the model together with the token before it, and accepted up to the first token that differs.
+//! Drafts change the speed, never the text.
 
-/// Tokens that are guessed at once, at most.
+/// Maximum draft length in tokens.
 pub(crate) const LONGEST: usize = 32;
-/// Tokens that are compared backwards to tell how well a place matches, at most.
+/// Maximum number of context tokens compared to rate a match.
 const CONTEXT: usize = 16;
-/// Lengths of matches that are told apart: 1, 2, up to 4, up to 8, and longer.
+/// Classes of match length: 1, 2, up to 4, up to 8, and longer.
 const CLASSES: usize = 5;
-/// What is expected of each class before anything is known: the probability that a guessed token is right if those
-/// before it are.
+/// Prior acceptance probability per class: the probability that a draft token is right if those before it are.
 const EXPECTED: [f64; CLASSES] = [0.3, 0.5, 0.7, 0.85, 0.92];
-/// How many tokens that expectation counts for.
+/// Weight of the prior in tokens.
 const EXPECTED_TOKENS: f64 = 8.0;
-/// What is left of a guess's weight with each pass.
+/// Decay of the statistics per pass.
 const MEMORY: f64 = 0.98;
 
-/// Where the longest run of tokens that also ends the sequence ended before, the latest of those, and how long it is.
+/// The most recent end of the longest earlier match with the end of the sequence, and its length.
 fn longest_match(tokens: &[u32]) -> Option<(usize, usize)> {
     let (last, before) = tokens.split_last()?;
     let mut best: Option<(usize, usize)> = None;
@@ -41,19 +40,19 @@ fn class(len: usize) -> usize {
     }
 }
 
-/// A guess at how a text goes on.
+/// A draft of the next tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) tokens: Vec<u32>,
     class: usize,
 }
 
-/// How good guesses were of late.
+/// Recent acceptance statistics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DraftStatistics {
-    /// Tokens that were right, and tokens that were compared, by class.
+    /// Accepted and compared tokens per class.
     tally: [(f64, f64); CLASSES],
-    /// Steps of texts, the tokens that these brought, and the rows that they took.
+    /// Steps of texts, the tokens they produced, and the rows they used.
     steps: f64,
     tokens: f64,
     rows: f64,
@@ -65,8 +64,7 @@ impl DraftStatistics {
         (right + EXPECTED[class] * EXPECTED_TOKENS) / (compared + EXPECTED_TOKENS)
     }
 
-    /// What is guessed to follow `tokens`, at most `limit`: a token as long as it is right with a probability of at
-    /// least `worth`.
+    /// Drafts the tokens after `tokens`, at most `limit`, while each is right with a probability of at least `worth`.
     pub(crate) fn draft(&self, tokens: &[u32], limit: usize, worth: f64) -> Draft {
         let Some((end, len)) = longest_match(tokens).filter(|_| limit > 0) else { return Draft::default() };
         let class = class(len);
@@ -76,7 +74,7 @@ impl DraftStatistics {
             count += 1;
             right *= p;
         }
-        // A text that repeats itself goes on with what has just been guessed.
+        // Repetition: the draft continues with the tokens just drafted.
         let period = tokens.len() - 1 - end;
         let mut draft: Vec<u32> = Vec::with_capacity(count);
         for at in 0..count {
@@ -85,7 +83,7 @@ impl DraftStatistics {
         Draft { tokens: draft, class }
     }
 
-    /// So many tokens of a guess were right; the next, where there was one, was not.
+    /// Records that `accepted` tokens of the draft were right and the next, if any, was wrong.
     pub(crate) fn learn(&mut self, draft: &Draft, accepted: usize) {
         let (right, compared) = &mut self.tally[draft.class];
         *right += accepted as f64;
@@ -95,15 +93,15 @@ impl DraftStatistics {
         self.rows += 1.0 + draft.tokens.len() as f64;
     }
 
-    /// How probable a guessed token must be to be worth its row, with so many texts side by side: as many tokens as an
-    /// average row of a pass brings, where a pass takes the time of its rows and of `idle_rows` besides.
+    /// The minimum probability at which a draft token is worth its row with this number of texts: the tokens per row of
+    /// an average pass, where a pass costs its rows plus `idle_rows`.
     pub(crate) fn worth(&self, texts: usize, idle_rows: usize) -> f64 {
-        // Before anything was learnt, a step counts as one token of one row.
+        // Before any statistics, a step counts as one token from one row.
         let of_a_step = |sum: f64| texts as f64 * (sum + 1.0) / (self.steps + 1.0);
         of_a_step(self.tokens) / (of_a_step(self.rows) + idle_rows as f64)
     }
 
-    /// A pass is over: what was learnt counts a little less.
+    /// Decays the statistics at the end of a pass.
     pub(crate) fn fade(&mut self) {
         for (right, compared) in &mut self.tally {
             *right *= MEMORY;
@@ -157,7 +155,7 @@ mod tests {
     fn a_row_is_worth_what_others_bring() {
         let mut drafts = DraftStatistics::default();
         assert_eq!((drafts.worth(1, 12), drafts.worth(12, 12)), (1.0 / 13.0, 0.5));
-        // Steps that bring eight tokens for twelve rows.
+        // Eight tokens per step from twelve rows.
         let draft = Draft { tokens: vec![1; 11], class: 4 };
         (0..1000).for_each(|_| drafts.learn(&draft, 7));
         assert!((drafts.worth(1, 12) - 8.0 / 24.0).abs() < 1e-2 && (drafts.worth(4, 12) - 32.0 / 60.0).abs() < 1e-2);

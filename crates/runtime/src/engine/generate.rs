@@ -1,5 +1,4 @@
-//! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified
-//! on the way.
+//! Text generation: prefill over the prefix tree, then batched decoding with verification of draft tokens.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,15 +22,15 @@ use super::walk::{ComputedGroup, WalkError, walk};
 use crate::Drafting;
 use crate::constraint::{ConstrainedText, ConstraintError};
 
-/// Spans of a text's own with fewer tokens are short, and joined.
+/// Spans of generated tokens below this length are short and get joined.
 const JOIN: usize = 16;
 const _: () = assert!(LONGEST < LOGIT_ROWS, "a text's rows are held together");
 
-/// A prompt in tokens, and how to go on from it.
+/// A tokenised prompt with generation options.
 #[derive(Clone)]
 pub(crate) struct TokenPrompt {
     pub(crate) tokens: Vec<u32>,
-    /// How many of these an encoder reads; 0 in a model without one.
+    /// Number of tokens that an encoder reads; 0 without an encoder.
     pub(crate) source: usize,
     pub(crate) max_tokens: usize,
     pub(crate) stop: Vec<String>,
@@ -39,65 +38,65 @@ pub(crate) struct TokenPrompt {
     pub(crate) constraint: Option<Constraint>,
 }
 
-/// What was generated; `finish` is absent where the model's logits were not finite, the text could not be kept within
-/// its constraint, or its tokens could not be decoded.
+/// A generated text. `finish` is absent if the logits were not finite, the constraint failed, or the tokens could not
+/// be decoded.
 pub(crate) struct GeneratedText {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
-    /// Why it could not be kept within its constraint, or its tokens have no text.
+    /// Why the constraint or the decoding failed.
     pub(crate) strayed: Option<Strayed>,
-    /// Tokens of the text that were guessed.
+    /// Number of accepted draft tokens.
     pub(crate) accepted: usize,
-    /// The token that ended the turn, where one did; none of the text's.
+    /// The token that ended the turn, if any. It is not part of the text.
     pub(crate) end: Option<u32>,
 }
 
-/// Why a text could not be gone on with.
+/// Why a text could not be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Strayed {
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
-    /// Its tokens have no text.
+    /// Its tokens could not be decoded.
     #[error("{why}")]
     NoText { why: String },
-    /// Nobody wants it any longer.
+    /// The caller cancelled it.
     #[error("the text was given up")]
     GivenUp,
 }
 
-/// The text of tokens, or why they have none.
+/// Decodes tokens to text.
 pub(crate) type Decode<'a> = &'a dyn Fn(&[u32]) -> Result<String, Strayed>;
 
-/// What generation needs to know of the tokenizer.
+/// Tokenizer functions needed for generation.
 pub(crate) struct GenerationVocabulary<'a> {
     pub(crate) decode: Decode<'a>,
     pub(crate) ends: &'a [u32],
-    /// Begins a text under a constraint.
+    /// Starts a text under a constraint.
     pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<ConstrainedText, ConstraintError>,
 }
 
-/// A prompt that is being continued.
+/// A text being generated.
 struct OpenText {
     prompt: Arc<TokenPrompt>,
     index: usize,
     random: Option<ChaCha8Rng>,
     constrained: Option<ConstrainedText>,
-    /// Why it cannot be kept within its constraint, or decoded.
+    /// Why the constraint or the decoding failed.
     strayed: Option<Strayed>,
     path: Vec<Arc<KvSpan>>,
-    /// How many spans of the path are the prompt's.
+    /// Number of spans of the path that belong to the prompt.
     prompt_spans: usize,
-    /// The prompt, and what is generated.
+    /// Tokens of the prompt and the generated text.
     tokens: Vec<u32>,
     accepted: usize,
 }
 
-/// What is known of the token behind a row.
+/// Model output for the next token after a row.
 enum NextToken<'r> {
-    /// For a text that goes on with the likeliest token, with the row of the hidden states that it is of.
+    /// For greedy texts: the output head's row, and the position of its hidden state.
     Head { head: &'r HeadRow, hidden: &'r Tensor, at: usize, model: &'r dyn PackedDecoder },
-    /// Logits of the whole vocabulary.
+    /// Logits over the full vocabulary.
     Logits(&'r [f32]),
 }
 
@@ -108,13 +107,13 @@ impl OpenText {
         path: Vec<Arc<KvSpan>>,
         vocabulary: &GenerationVocabulary<'_>,
     ) -> Self {
-        // A generator for each text: what is drawn depends on no neighbour, and ChaCha is the same on every machine.
+        // One generator per text: sampling does not depend on other texts, and ChaCha is the same on every machine.
         let random = match prompt.sampling {
             Sampling::Greedy => None,
             Sampling::Random { seed, .. } => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
-        // The constraint could be begun when the request was taken. What fails now is told of this text; the others go
-        // on.
+        // The constraint was valid when the request was accepted. A failure now concerns this text only; the others
+        // continue.
         let constrained = prompt.constraint.as_ref().map(vocabulary.constrain).transpose();
         let (constrained, strayed) =
             constrained.map_or_else(|why| (None, Some(why.into())), |constrained| (constrained, None));
@@ -126,7 +125,7 @@ impl OpenText {
         &self.tokens[self.prompt.tokens.len()..]
     }
 
-    /// The next token; absent where the logits are not finite, or the text has strayed.
+    /// Chooses the next token. `None` if the logits are not finite or the text failed.
     fn choose(&mut self, row: &NextToken<'_>) -> candle_core::Result<Option<u32>> {
         if self.strayed.is_some() {
             return Ok(None);
@@ -148,7 +147,7 @@ impl OpenText {
         }))
     }
 
-    /// A token drawn from what may come next.
+    /// Samples a token.
     fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>, ConstraintError> {
         let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random)
         else {
@@ -162,13 +161,13 @@ impl OpenText {
             None => Cow::Borrowed(logits),
         };
         let possible = logits.iter().any(|logit| *logit > f32::NEG_INFINITY);
-        // One number is drawn for each token that the text gets. Guesses move the generator by nothing, so texts are
-        // the same with and without them.
+        // One random number per generated token. Drafts do not advance the generator, so texts are the same with and
+        // without them.
         Ok(possible.then(|| sample(&logits, temperature, limits, random.random())))
     }
 
-    /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the
-    /// guesses are right: the result where the text ends there.
+    /// Advances through the rows of a pass, for the last token and the draft tokens after it, while the draft is right.
+    /// Returns the result if the text ends.
     fn advance<'r>(
         &mut self,
         guessed: &[u32],
@@ -180,8 +179,8 @@ impl OpenText {
             let right = token.is_some() && token == guessed.get(at).copied();
             let before = self.tokens.len();
             let ended = self.push(token, vocabulary);
-            // A token that ends the turn is not among the text's, however well it was guessed; one that completes a
-            // constraint is.
+            // An end-of-turn token is not part of the text, even if it was drafted. A token that completes a constraint
+            // is.
             self.accepted += usize::from(right && self.tokens.len() > before);
             if ended.is_some() || !right {
                 return Ok(ended.map(|generated| GeneratedText { accepted: self.accepted, ..generated }));
@@ -190,7 +189,7 @@ impl OpenText {
         Ok(None)
     }
 
-    /// Goes on with the next token, absent where there is none; the result where that ends the text.
+    /// Appends the next token, if any. Returns the result if the text ends.
     fn push(&mut self, token: Option<u32>, vocabulary: &GenerationVocabulary<'_>) -> Option<GeneratedText> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
@@ -201,7 +200,7 @@ impl OpenText {
             self.strayed = Some(why.into());
             return Some(self.end(vocabulary, None));
         }
-        // Before the end of the constraint and of the limit: what comes with the same token must still be cut away.
+        // Checked before the end of the constraint and the token limit: the same token may complete a stop sequence.
         match self.text_before_stop(vocabulary) {
             Ok(None) => {}
             Ok(Some(text)) => return Some(GeneratedText { text, ..self.end(vocabulary, Some(Finish::Stop)) }),
@@ -216,10 +215,10 @@ impl OpenText {
         (self.generated().len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
     }
 
-    /// The text up to the first stop sequence where there is one in it.
+    /// The text before the first stop sequence, if there is one.
     fn text_before_stop(&self, vocabulary: &GenerationVocabulary<'_>) -> Result<Option<String>, Strayed> {
         let stops = &self.prompt.stop;
-        // Where there are none, nothing is decoded at every token.
+        // Without stop sequences, tokens are not decoded one by one.
         let Some(longest) = stops.iter().map(String::len).max() else { return Ok(None) };
         let recent = self.recent_text(longest, vocabulary)?;
         if !stops.iter().any(|stop| recent.contains(stop)) {
@@ -231,16 +230,16 @@ impl OpenText {
         Ok(Some(text))
     }
 
-    /// The last token's text, with as much of what stands before it as a stop sequence of that many bytes can reach.
+    /// The last token's text with enough preceding text to contain a stop sequence of `longest` bytes.
     fn recent_text(&self, longest: usize, vocabulary: &GenerationVocabulary<'_>) -> Result<String, Strayed> {
         let Some((_, before)) = self.generated().split_last() else { return Ok(String::new()) };
-        // A space that decoding drops at the beginning, and at either end three bytes of a character that is cut off,
-        // each written as a replacement of three.
+        // Decoding can drop a leading space, and a cut character at either end can become up to three replacement
+        // characters of three bytes.
         let reach = longest + 24;
         let mut count = reach;
         loop {
             let from = before.len().saturating_sub(count);
-            // A token has a byte at least, unless it is a special one: of such any number may stand there.
+            // A token has at least one byte unless it is special, and any number of special tokens can occur.
             if from == 0 || (vocabulary.decode)(&before[from..])?.len() >= reach {
                 return (vocabulary.decode)(&self.generated()[from..]);
             }
@@ -248,7 +247,7 @@ impl OpenText {
         }
     }
 
-    /// The result of a text that nobody wants any longer.
+    /// The result of a cancelled text.
     fn give_up(&mut self, vocabulary: &GenerationVocabulary<'_>) -> GeneratedText {
         self.strayed = Some(Strayed::GivenUp);
         self.end(vocabulary, None)
@@ -258,18 +257,17 @@ impl OpenText {
         let token_ids = self.generated().to_vec();
         let (text, finish, strayed) = match (vocabulary.decode)(&token_ids) {
             Ok(text) => (text, finish, self.strayed.clone()),
-            // An empty text in its place would be an answer that nobody gave.
+            // An empty text would look like an answer.
             Err(why) => (String::new(), None, Some(why)),
         };
         GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted, end: None }
     }
 
-    /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
-    /// twice as long as what comes behind them: there are four short ones at most then, and a token is moved a few
-    /// times at most.
+    /// Keeps the accepted part of a new span. Joins it with preceding short spans that are less than twice as long as
+    /// what follows them, which bounds the number of short spans to four and the number of copies per token.
     fn keep(&mut self, model: &dyn PackedDecoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
         let held: usize = self.path.iter().map(|span| span.len()).sum();
-        // The last token was only chosen: nothing of it is computed before the next pass.
+        // The last token was only chosen; it is computed in the next pass.
         let mut len = self.tokens.len() - 1 - held;
         let mut first = self.path.len();
         while let Some(before) =
@@ -289,17 +287,17 @@ impl OpenText {
     }
 }
 
-/// Whoever is told of texts, and may bring more of them.
+/// Receives progress and results, and can add texts.
 pub(crate) trait TextVisitor<E> {
-    /// What became of the prompt of that index; what follows may be asked.
+    /// Receives the result of the prompt with this index. Tokens after the text can be scored through `behind`.
     fn done(&mut self, index: usize, text: GeneratedText, behind: &mut BehindText<'_>) -> Result<(), WalkError<E>>;
 
-    /// The tokens of a text so far; whether it is wanted any longer.
+    /// Receives a text's tokens so far. Returns whether to continue.
     fn grown(&mut self, _index: usize, _ids: &[u32]) -> bool {
         true
     }
 
-    /// Prompts that came in the meantime, so many at most; asked before each pass.
+    /// Returns up to `room` prompts that have arrived; called before each pass.
     fn arrived(&mut self, _room: usize) -> Result<Vec<Arc<TokenPrompt>>, WalkError<E>> {
         Ok(Vec::new())
     }
@@ -314,12 +312,11 @@ where
     }
 }
 
-/// Continues each prompt, and those that come while it does; results through the visitor, in the order in which they
-/// finish.
+/// Continues each prompt and those that arrive in the meantime. Results go to the visitor as they finish.
 ///
-/// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by
-/// side as the cache has room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun
-/// together share their beginnings.
+/// Each `max_tokens` is at least 1 and fits the model's context after its prompt. As many texts are decoded together as
+/// the cache has room for, at least one. When a quarter of them are done, more are started. Prompts started together
+/// share their prefixes.
 pub(crate) fn generate<E>(
     model: &dyn PackedDecoder,
     prompts: &[Arc<TokenPrompt>],
@@ -331,7 +328,7 @@ pub(crate) fn generate<E>(
     let mut generation = TextBatch { model, vocabulary, schedule, visitor, active, drafts, usage: Usage::default() };
     let (mut waiting, mut begun) = (prompts.iter().cloned().collect::<VecDeque<_>>(), 0);
     loop {
-        // A few at a time: prompts share what they have in common with those they are begun with.
+        // Started in batches, because prompts share prefixes only within a batch.
         let has_room = generation.active.len() <= schedule.side_by_side * 3 / 4;
         let places = schedule.side_by_side.saturating_sub(generation.active.len() + waiting.len());
         waiting.extend(generation.visitor.arrived(if has_room { places } else { 0 })?);
@@ -349,16 +346,16 @@ pub(crate) fn generate<E>(
     }
 }
 
-/// A text with what was guessed of it, and the rows of hidden states that belong to them.
+/// A text with its draft and the corresponding rows of hidden states.
 struct DraftedText {
     text: OpenText,
     draft: Draft,
     rows: Range<usize>,
-    /// The new tokens' keys and values; those of a prompt are in its path.
+    /// Keys and values of the new tokens; those of a prompt are in its path.
     span: Option<Arc<KvSpan>>,
 }
 
-/// Texts in the making.
+/// Texts being generated.
 struct TextBatch<'d, E> {
     model: &'d dyn PackedDecoder,
     vocabulary: &'d GenerationVocabulary<'d>,
@@ -370,18 +367,17 @@ struct TextBatch<'d, E> {
 }
 
 impl<E> TextBatch<'_, E> {
-    /// How many of the prompts are begun now.
+    /// Number of prompts that can be started now.
     fn admit(&mut self, prompts: &[Arc<TokenPrompt>]) -> usize {
         let (count, set_aside) = admit(self.model, prompts, self.schedule, self.active.len(), self.set_aside());
         self.usage.peak_cache_bytes = self.usage.peak_cache_bytes.max(set_aside);
         count
     }
 
-    /// Bytes of cache that are set aside for the active texts: their prompts' spans, and all that they may come to hold
-    /// besides.
+    /// Bytes of cache reserved for the active texts: spans of their prompts and maximum growth.
     fn set_aside(&self) -> u64 {
         let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
-        // By address: texts that begin alike share spans, which take their bytes once.
+        // Keyed by address: texts with a common prefix share spans, which count once.
         let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
         let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
         held + self
@@ -391,7 +387,7 @@ impl<E> TextBatch<'_, E> {
             .sum::<u64>()
     }
 
-    /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
+    /// Runs the prompts, starting at position `first` of the work list, and chooses their first tokens.
     fn begin(&mut self, prompts: &[Arc<TokenPrompt>], first: usize) -> Result<(), WalkError<E>> {
         let tree = tree(prompts, self.schedule.share_prefixes);
         let (model, kept) = (self.model, self.schedule.kept);
@@ -404,7 +400,7 @@ impl<E> TextBatch<'_, E> {
         self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
         let last =
             |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
-        // What the texts hold was set aside for them.
+        // Memory for the texts is already reserved.
         let limits = ScheduleLimits { cache: u64::MAX, ..self.schedule.limits };
         let mut visit = |computed: ComputedGroup<'_>| -> Result<(), WalkError<E>> {
             let ended =
@@ -424,7 +420,7 @@ impl<E> TextBatch<'_, E> {
         walk(model, &tree, limits, &last, &reused, None, &mut visit).map(|_| ())
     }
 
-    /// One token more for each, and what was guessed right behind it.
+    /// Generates one token per text, plus accepted draft tokens.
     fn step(&mut self) -> Result<(), WalkError<E>> {
         if self.active.is_empty() {
             return Ok(());
@@ -444,7 +440,7 @@ impl<E> TextBatch<'_, E> {
             passed.push(DraftedText { text, draft, rows, span: None });
         }
         let output = self.model.forward(&segments)?;
-        // They hold the texts' spans, which could not be let go where they are joined.
+        // They hold the texts' spans, which could not be freed when joined.
         drop(segments);
         self.usage.tokens_computed += row as u64;
         passed.iter_mut().zip(output.spans).for_each(|(passed, span)| passed.span = Some(span));
@@ -452,9 +448,9 @@ impl<E> TextBatch<'_, E> {
         self.advance(&output.hidden, passed)
     }
 
-    /// What is guessed to follow a text.
+    /// Drafts the next tokens of a text.
     fn draft(&self, text: &OpenText, worth: f64) -> Draft {
-        // The token behind the guess is the model's own.
+        // The token after the draft is chosen by the model.
         let room = text.prompt.max_tokens - text.generated().len() - 1;
         match self.schedule.drafting {
             Drafting::Off => Draft::default(),
@@ -462,9 +458,9 @@ impl<E> TextBatch<'_, E> {
         }
     }
 
-    /// Goes on with each text from its rows of hidden states.
+    /// Advances each text with its rows of hidden states.
     fn advance(&mut self, hidden: &Tensor, passed: Vec<DraftedText>) -> Result<(), WalkError<E>> {
-        // A greedy text needs its largest logit alone, which the head has without a whole row of them.
+        // Greedy decoding needs only the largest logit, which the head computes without materialising a whole row.
         let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.random.is_some());
         if !greedy.is_empty() {
             let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
@@ -472,7 +468,7 @@ impl<E> TextBatch<'_, E> {
             let heads = model.head(&hidden, &vec![Vec::new(); rows.len()])?;
             self.go_on(greedy, |at| NextToken::Head { head: &heads[at], hidden: &hidden, at, model })?;
         }
-        // Whole rows of logits are only there for those that need them, some at a time.
+        // Full rows of logits are computed in blocks, only for texts that need them.
         let mut whole = whole.into_iter().peekable();
         while whole.peek().is_some() {
             let (mut part, mut rows): (Vec<DraftedText>, Vec<usize>) = Default::default();
@@ -487,7 +483,7 @@ impl<E> TextBatch<'_, E> {
         Ok(())
     }
 
-    /// Goes on with texts whose rows lie one after another.
+    /// Advances texts with consecutive rows.
     fn go_on<'r>(&mut self, texts: Vec<DraftedText>, row: impl Fn(usize) -> NextToken<'r>) -> Result<(), WalkError<E>> {
         let mut first = 0;
         for DraftedText { mut text, draft, rows, span } in texts {
@@ -501,7 +497,7 @@ impl<E> TextBatch<'_, E> {
             self.usage.tokens_generated += (text.generated().len() - tokens) as u64;
             self.usage.tokens_drafted += draft.tokens.len() as u64;
             self.usage.drafts_accepted += accepted as u64;
-            // What was guessed in vain was computed all the same, and was not planned.
+            // Rejected draft tokens were computed but not planned.
             self.schedule.progress.plan(0, (draft.tokens.len() - accepted) as u64);
             match (ended, span) {
                 (Some(generated), _) => {
@@ -512,7 +508,7 @@ impl<E> TextBatch<'_, E> {
                         BehindText { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
                     self.visitor.done(text.index, generated, &mut behind)?;
                     if let Some(kept) = self.schedule.kept {
-                        // Whoever goes on talking begins with all that was said.
+                        // The next turn of a conversation starts with this text.
                         let held: usize = text.path.iter().map(|span| span.len()).sum();
                         kept.keep(model, &text.tokens[..held], &text.path);
                     }
@@ -531,8 +527,8 @@ impl<E> TextBatch<'_, E> {
     }
 }
 
-/// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as
-/// there is room for, at least one where nothing else is going on; and the bytes that are set aside then.
+/// The number of prompts that can be started beside `active` texts with `set_aside` reserved bytes: as many as fit, at
+/// least one if no text is active. Also returns the bytes then reserved.
 fn admit(
     model: &dyn PackedDecoder,
     prompts: &[impl Borrow<TokenPrompt>],
@@ -543,9 +539,9 @@ fn admit(
     let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
     while let Some(prompt) = prompts.get(count).map(Borrow::borrow).filter(|_| active + count < schedule.side_by_side) {
-        // What it shares with the prompt before it is there already; where the two part, a span is cut.
+        // The prefix shared with the previous prompt is already counted; a span is split where they diverge.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| prompts[before].borrow());
-        // What an encoder reads is shared as a whole or not at all.
+        // Encoder input is shared as a whole or not at all.
         let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);
         let shared =
             before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
@@ -561,8 +557,8 @@ fn admit(
     (count, set_aside)
 }
 
-/// What it would cost to continue the prompts if every text went on to its limit, in groups that begin and end
-/// together. Nothing is computed.
+/// The cost of continuing the prompts if every text reached its limit, in groups that start and end together. Computes
+/// nothing.
 pub(crate) fn plan_texts(model: &dyn PackedDecoder, prompts: &[TokenPrompt], schedule: ScheduleOptions<'_>) -> Usage {
     let mut usage = Usage::default();
     let mut left = prompts;
@@ -584,19 +580,19 @@ pub(crate) fn plan_texts(model: &dyn PackedDecoder, prompts: &[TokenPrompt], sch
     usage
 }
 
-/// The tree of all prompts.
+/// The prefix tree of all prompts.
 fn tree<P: Borrow<TokenPrompt>>(prompts: &[P], share: bool) -> PrefixTree<'_> {
     let alone = |index: usize| if share { 0 } else { index };
     let prompts = prompts.iter().map(Borrow::borrow);
     PrefixTree::new(in_groups(prompts.map(|prompt: &TokenPrompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
-/// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a
-/// pass.
+/// Maximum bytes held by a text of this many tokens: joined spans, short spans while they are joined, and the spans of
+/// a pass.
 fn growth_bytes(model: &dyn PackedDecoder, tokens: usize, drafting: Drafting) -> u64 {
     let (longest, pass) = match drafting {
         Drafting::Off => (JOIN, 1),
-        // Lengths come as they may: the worst for memory is one token too many.
+        // Span lengths vary with drafts. Spans of one token more than `JOIN` need the most memory.
         Drafting::Lookup => (JOIN + 1, 1 + LONGEST),
     };
     (tokens.div_ceil(JOIN) * model.cache_bytes(longest) + JOIN * model.cache_bytes(1) + model.cache_bytes(pass)) as u64
@@ -641,7 +637,7 @@ mod tests {
             text.advance(&tokens, |at| NextToken::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
         assert_eq!((ended.text.as_str(), ended.finish), ("xy", Some(Finish::EndOfTurn)));
         assert_eq!((&ended.token_ids, ended.accepted), (&tokens, tokens.len()));
-        // An end token was guessed as well and is none of the text's.
+        // An end token was also drafted; it is not part of the text.
         let ends = [tokens[0]];
         let vocabulary = GenerationVocabulary { ends: &ends, ..vocabulary };
         let mut text = OpenText::new(0, prompt.clone(), Vec::new(), &vocabulary);
@@ -652,7 +648,7 @@ mod tests {
 
     #[test]
     fn a_stop_sequence_is_found_however_many_tokens_without_text_lie_in_it() {
-        // Ids above 999 are special: decoding drops them.
+        // Ids above 999 are special tokens, which decoding drops.
         let decode = |ids: &[u32]| {
             let spelled = ids.iter().filter(|id| **id < 1000).filter_map(|id| char::from_u32(*id));
             Ok(spelled.collect::<String>())

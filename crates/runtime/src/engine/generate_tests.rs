@@ -1,4 +1,4 @@
-//! Generated texts against transformers (`scripts/goldens/make_generated.py`), and with guesses against without.
+//! Generated texts compared with transformers (`scripts/goldens/make_generated.py`), with and without drafts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn ids(value: &Value) -> Vec<u32> {
     serde_json::from_value(value.clone()).unwrap_or_default()
 }
 
-/// The golden prompt of a model, to be continued by so many tokens.
+/// The golden prompt of a model, with a token limit.
 fn prompt(golden: &Value, max_tokens: usize, sampling: Sampling) -> TokenPrompt {
     let (source, tokens) = (ids(&golden["source"]), ids(&golden["prompt"]));
     TokenPrompt {
@@ -55,7 +55,7 @@ fn prompt(golden: &Value, max_tokens: usize, sampling: Sampling) -> TokenPrompt 
     }
 }
 
-/// Texts whose characters are the tokens' ids, so that every text has its stop sequences.
+/// Decodes token ids as characters, so that every text has its own stop sequences.
 fn letters(tokens: &[u32]) -> String {
     tokens.iter().map(|token| char::from_u32(0x4e00 + token).expect("a character")).collect()
 }
@@ -126,7 +126,7 @@ fn guesses_change_no_token_of_any_decoder() {
                     .into();
             let (plain, usage) = texts(&*model, &prompts, &[], Drafting::Off, 512);
             assert_eq!((usage.tokens_drafted, usage.tokens_generated), (0, 270));
-            // Ends that some of these texts come to, by an end of turn or by a stop sequence of two tokens.
+            // End tokens and stop sequences of two tokens that occur in some of these texts.
             let end = plain[2].token_ids[70];
             let stop = letters(&plain[0].token_ids[40..42]);
             prompts.iter_mut().take(2).for_each(|prompt| prompt.stop = vec![stop.clone()]);

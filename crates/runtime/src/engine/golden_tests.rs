@@ -1,4 +1,4 @@
-//! The forward pass against transformers (`scripts/goldens`), and against itself in other cuts.
+//! The forward pass compared with transformers (`scripts/goldens`) and with itself under other splits.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::test_roster::{Kind, ROSTER, Suite, golden_models, golden_names};
 use crate::weights::{GgufFile, SafetensorsFiles};
 use crate::{Checkpoint, Drafting, TokenProgress};
 
-/// Largest difference allowed from transformers' f32 logits.
+/// Largest allowed difference from transformers' f32 logits.
 pub(super) const TOLERANCE: f32 = 2e-4;
 
-/// The configuration of a model that has only a decoder.
+/// Configuration of a decoder-only model.
 pub(super) fn decoder_config(json: &serde_json::Value) -> DecoderConfig {
     read_config(json).expect("supported").decoder().expect("a decoder")
 }
@@ -43,7 +43,7 @@ pub(super) fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn PackedDe
     load_decoder(&file, config, arithmetic).expect("complete checkpoint")
 }
 
-/// The GGUF file of a known model, where it was fetched.
+/// GGUF file of a known model, if downloaded.
 pub(super) fn known(name: &str) -> Option<PathBuf> {
     match locate(name) {
         Ok(located) => Some(located.path),
@@ -99,7 +99,7 @@ pub(super) fn top(logits: &[f32]) -> u32 {
     logits.iter().enumerate().fold(0, |best, (id, logit)| if *logit > logits[best] { id } else { best }) as u32
 }
 
-/// Logits of all positions, the tokens run in pieces of these lengths.
+/// Logits at all positions, with the tokens run in spans of these lengths.
 pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
     let mut past: Vec<Arc<KvSpan>> = Vec::new();
     let mut logits = Vec::new();
@@ -189,7 +189,7 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             let fast = in_pieces(&*load_gguf(&path, arithmetic), &golden.tokens, &all);
             let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
             println!("{name}: {arithmetic:?} differs by {largest:e}");
-            // Where it is close, rounding sends a row to other experts.
+            // Near ties, rounding can route a row to different experts.
             let most = if ["gguf-mixtral", "gguf-qwen3-moe"].contains(&name) { 4.0 } else { 1.0 };
             assert!(largest > TOLERANCE && largest < most, "{name}: {arithmetic:?} differs by {largest}");
         }
@@ -297,7 +297,7 @@ fn trained_llama_weights_under_a_mistral_config_equal_llama_and_with_a_window_tr
     assert!(logits.iter().zip(&llama).skip(24).all(moved), "the window matters");
 }
 
-/// A checkpoint with `rope_freqs.weight` beside its tensors, as GGUF files of Llama 3 have it.
+/// A checkpoint with `rope_freqs.weight` among its tensors, as in GGUF files of Llama 3.
 struct WithFactors {
     source: SafetensorsFiles,
     factors: Vec<u8>,
@@ -335,7 +335,7 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     config["rope_scaling"] = serde_json::Value::Null;
     config["probity.rope_freq_factors"] = true.into();
     let config = decoder_config(&config);
-    // As a converter writes them: what the plain frequency is divided by.
+    // As converters write them: divisors of the base frequencies.
     let pairs =
         config.ropes[0].frequencies(config.head_dim).into_iter().zip(scaled.ropes[0].frequencies(scaled.head_dim));
     let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
@@ -365,7 +365,7 @@ fn joined_spans_change_no_bit() {
     }
 }
 
-/// Asks for the tokens from `from` on.
+/// Queries the tokens from `from` on.
 pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQuery {
     TokenQuery {
         alternatives: 0,
@@ -423,7 +423,7 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
             query(&[&t[90..], &t[..5]], 4),
             query(&[&t[..2]], 1),
         ];
-        // The same asked for with states, of one layer and of two, and a text that others begin with.
+        // The same queries with states of one and of two layers, and a text that is a prefix of others.
         let reading = |query: TokenQuery, layers: Vec<usize>| {
             let last = query.asked.last().expect("a token");
             TokenQuery { seen: [&*query.seen, &[*last]].concat().into(), layers, ..query }

@@ -1,5 +1,4 @@
-//! Keys and values that outlive their work list, so that a list whose prompts begin like those of one before goes on
-//! from there.
+//! Prefix cache across work lists: keys and values that a later list with the same prefix can reuse.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +7,10 @@ use probity_models::{KvSpan, PackedDecoder};
 
 use super::tree::{NodeId, PrefixTree};
 
-/// What is kept between lists, of a model without an encoder. None of it changes a result.
+/// Prefixes cached between lists, for a model without an encoder. The cache never changes a result.
 #[derive(Debug)]
 pub(crate) struct KeptPrefixes {
-    /// Bytes that are kept at most, and bytes of copies that a list may have made for itself.
+    /// Maximum bytes of the cache and of copies that a list makes from it.
     limit: u64,
     copies: u64,
     entries: Mutex<KeptEntries>,
@@ -19,21 +18,21 @@ pub(crate) struct KeptPrefixes {
 
 #[derive(Debug, Default)]
 struct KeptEntries {
-    /// Those that nobody asked for longest come first.
+    /// Entries in order of last use, oldest first.
     list: VecDeque<KeptPrefix>,
-    /// Bytes of each span, by its address, and how many entries it is in: what begins alike shares spans.
+    /// Bytes of each span and the number of entries that share it, by address.
     spans: BTreeMap<usize, (u64, usize)>,
     bytes: u64,
 }
 
-/// Tokens from the first on, and their keys and values.
+/// Tokens of a prefix with their keys and values.
 #[derive(Debug)]
 struct KeptPrefix {
     tokens: Vec<u32>,
     path: Vec<Arc<KvSpan>>,
 }
 
-/// What need not be computed of a tree, and where what is computed of it is kept.
+/// Reusable part of a tree, and where to cache newly computed parts.
 #[derive(Debug, Default)]
 pub(crate) struct ReusedNodes<'k> {
     kept: Option<&'k KeptPrefixes>,
@@ -42,9 +41,9 @@ pub(crate) struct ReusedNodes<'k> {
 
 #[derive(Debug)]
 struct ReusedNode {
-    /// How many of the node's tokens, from its first on.
+    /// Number of reusable tokens at the start of the node.
     tokens: usize,
-    /// Keys and values from the first token of all to the last of these.
+    /// Keys and values from the root to the last of these tokens.
     path: Vec<Arc<KvSpan>>,
 }
 
@@ -53,25 +52,25 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl KeptPrefixes {
-    /// Keeps nothing yet, and never more than that many bytes, with what lists copy of it.
+    /// An empty cache, limited to this many bytes including copies made by lists.
     pub(crate) fn new(bytes: u64) -> Self {
         let copies = bytes / 4;
         Self { limit: bytes - copies, copies, entries: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptEntries> {
-        // Whoever panicked did so between two entries.
+        // A panic cannot leave an entry half-written.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are kept.
+    /// Bytes in the cache.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// What is known of a tree. `needed` gives the first token of a node that must be computed all the same, because
-    /// something is asked behind it; the node's length where there is none.
+    /// Finds the cached part of a tree. `needed` returns the first token of a node that must be computed because it is
+    /// scored, or the node's length if there is none.
     pub(crate) fn reuse(
         &self,
         model: &dyn PackedDecoder,
@@ -81,13 +80,13 @@ impl KeptPrefixes {
         let mut kept = self.lock();
         let (mut reused, mut copied) = (ReusedNodes::nothing(Some(self)), 0);
         let mut used = vec![false; kept.list.len()];
-        // Nodes all above which is known, with where they begin and the entries that begin like them.
+        // Nodes whose ancestors are fully cached, with their start and the matching entries.
         let mut stack = vec![(0, 0, (0..kept.list.len()).collect::<Vec<_>>())];
         while let Some((parent, start, alike)) = stack.pop() {
             for &node in tree.children(parent) {
                 let tokens = tree.tokens(node);
                 let shared = |entry: &usize| common(&kept.list[*entry].tokens[start..], tokens);
-                // The latest of equals.
+                // The most recent of equally long matches.
                 let Some(best) = alike.iter().copied().max_by_key(shared).filter(|best| shared(best) > 0) else {
                     continue;
                 };
@@ -117,11 +116,11 @@ impl KeptPrefixes {
         Ok(reused)
     }
 
-    /// Keeps the keys and values of these tokens, in place of what was not asked for longest.
+    /// Caches the keys and values of these tokens and evicts the least recently used entries.
     pub(crate) fn keep(&self, model: &dyn PackedDecoder, tokens: &[u32], path: &[Arc<KvSpan>]) {
         let mut kept = self.lock();
         if let Some(place) = kept.list.iter().position(|entry| entry.tokens.starts_with(tokens)) {
-            // All of it is there already.
+            // Already cached in full.
             let entry = kept.list.remove(place).expect("it was found there");
             kept.list.push_back(entry);
             return;
@@ -136,7 +135,7 @@ impl KeptPrefixes {
     }
 }
 
-/// Takes the spans that end within so many tokens; how many tokens they have.
+/// Collects the spans that end within the first `tokens` tokens. Returns their number of tokens.
 fn whole_spans(path: &[Arc<KvSpan>], tokens: usize, into: &mut Vec<Arc<KvSpan>>) -> usize {
     let mut held = 0;
     for span in path {
@@ -177,30 +176,29 @@ impl KeptEntries {
 }
 
 impl<'k> ReusedNodes<'k> {
-    /// All of a tree is computed.
+    /// Nothing is reused.
     pub(crate) fn nothing(kept: Option<&'k KeptPrefixes>) -> Self {
         Self { kept, nodes: BTreeMap::new() }
     }
 
-    /// Keeps what was computed up to the end of a leaf of the tree.
+    /// Caches the path to a leaf of the tree.
     pub(crate) fn keep(&self, model: &dyn PackedDecoder, tokens: &[u32], path: &[Arc<KvSpan>]) {
         if let Some(kept) = self.kept {
             kept.keep(model, tokens, path);
         }
     }
 
-    /// How many of a node's tokens are known.
+    /// Number of reusable tokens of a node.
     pub(crate) fn tokens(&self, node: NodeId) -> usize {
         self.nodes.get(&node).map_or(0, |reused| reused.tokens)
     }
 
-    /// Keys and values from the first token of all to the last that is known of a node; absent where none of its own
-    /// are.
+    /// Keys and values from the root to the last reusable token of a node. `None` if the node has none.
     pub(crate) fn path(&self, node: NodeId) -> Option<&[Arc<KvSpan>]> {
         self.nodes.get(&node).map(|reused| reused.path.as_slice())
     }
 
-    /// Tokens that are known.
+    /// Total number of reusable tokens.
     pub(crate) fn token_count(&self) -> u64 {
         self.nodes.values().map(|reused| reused.tokens as u64).sum()
     }

@@ -1,4 +1,4 @@
-//! Questions about tokens, answered on the packed contract: the prefix tree, the walk over it, scores and generation.
+//! Token queries on packed models: prefix tree, walk, scores and generation.
 
 pub(crate) mod behind;
 mod draft;

@@ -1,12 +1,12 @@
-//! Rows of hidden states and of logits, and the likeliest tokens of a row.
+//! Rows of hidden states and logits, and the most probable tokens of a row.
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use probity_models::{HeadRow, PackedDecoder};
 
-/// Rows of logits that are held at a time.
+/// Maximum number of logit rows held at once.
 pub(super) const LOGIT_ROWS: usize = 64;
 
-/// A token that could come at a place.
+/// A possible token at a position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LikelyToken {
     pub(crate) id: u32,
@@ -14,8 +14,8 @@ pub(crate) struct LikelyToken {
     pub(crate) logprob: f64,
 }
 
-/// The likeliest tokens of each row of hidden states, as many as `counts` says for it: the likeliest first, the lowest
-/// id among equals. `heads` are the rows' own; where one's normaliser is not finite what is told of it is no number.
+/// The `counts` most probable tokens of each row of hidden states. Ties go to the lowest id. `heads` are the output
+/// head's results for the same rows; a row whose normaliser is not finite has NaN log-probabilities.
 pub(super) fn likeliest(
     model: &dyn PackedDecoder,
     hidden: &Tensor,
@@ -27,7 +27,7 @@ pub(super) fn likeliest(
     for (row, (head, count)) in heads.iter().zip(counts).enumerate() {
         match count {
             0 => {}
-            // The head knows the likeliest without a whole row of logits.
+            // The head knows the most probable token without a full row of logits.
             1 if !head.block_max.is_empty() => {
                 let largest = head.block_max.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 found[row] = vec![LikelyToken { id: head.greedy, logprob: f64::from(largest) - head.normaliser }];
@@ -58,22 +58,22 @@ fn largest(logits: &[f32], count: usize, normaliser: f64) -> Vec<LikelyToken> {
     ids.into_iter().map(|id| LikelyToken { id, logprob: f64::from(logits[id as usize]) - normaliser }).collect()
 }
 
-/// Some rows of a matrix.
+/// Selects rows of a matrix.
 pub(super) fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
-    // Where all texts are of one kind, all rows are wanted in their order: nothing is copied.
+    // If all rows are selected in order, nothing is copied.
     if rows.len() == hidden.dim(0)? && rows.iter().enumerate().all(|(at, row)| at == *row) {
         return Ok(hidden.clone());
     }
     hidden.index_select(&Tensor::new(rows.iter().map(|row| *row as u32).collect::<Vec<_>>(), hidden.device())?, 0)
 }
 
-/// Reads the elements of a matrix, row by row, where they lie if that can be.
+/// Reads a matrix row by row, without copying if possible.
 pub(super) fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_core::Result<T> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
         return Ok(read(&values[start..end]));
     }
-    // The lock on the storage is let go before the tensor is asked for its elements again.
+    // Releases the storage lock before the tensor is read again.
     drop(storage);
     Ok(read(&tensor.flatten_all()?.to_vec1::<f32>()?))
 }

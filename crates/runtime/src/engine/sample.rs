@@ -1,19 +1,19 @@
-//! Tokens drawn from a model's distribution.
+//! Sampling from the model's distribution.
 
 use probity_lm::SamplingLimits;
 
-/// Draws from softmax(logits / temperature) within the limits: the first token at which the cumulated probability, in
-/// order of ids, exceeds `uniform`. `logits` have a largest one; those that are −∞ are impossible.
+/// Samples from softmax(logits / temperature) within the limits: the first token in id order whose cumulative
+/// probability exceeds `uniform`. At least one logit must be finite; −∞ means impossible.
 pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, uniform: f64) -> u32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    // In f64 and by libm's exponential in Rust: a seed draws the same token on every machine.
+    // In f64 with libm's exponential, so that a seed gives the same token on every machine.
     let mut weights: Vec<f64> =
         logits.iter().map(|l| libm::exp((f64::from(*l) - f64::from(max)) / temperature)).collect();
     limit(&mut weights, limits);
     let mut left = uniform * weights.iter().sum::<f64>();
     let mut last = 0;
     for (id, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
-        // What rounding leaves over falls to the last token that is possible.
+        // A remainder from rounding goes to the last possible token.
         last = id;
         if left < *weight {
             break;
@@ -23,11 +23,11 @@ pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, u
     last as u32
 }
 
-/// Makes tokens beyond the limits impossible. The largest weight is 1.
+/// Sets the weight of tokens outside the limits to 0. The largest weight is 1.
 fn limit(weights: &mut [f64], SamplingLimits { top_k, top_p, min_p }: SamplingLimits) {
     if top_k.is_some() || top_p.is_some() {
         let mut ids: Vec<usize> = (0..weights.len()).filter(|id| weights[*id] > 0.0).collect();
-        // Among equals the lowest id, so that what is kept follows from the logits alone.
+        // Ties go to the lowest id, so that the result depends only on the logits.
         let likelier = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
         let k = top_k.unwrap_or(usize::MAX).min(ids.len());
         if k < ids.len() {
@@ -37,7 +37,7 @@ fn limit(weights: &mut [f64], SamplingLimits { top_k, top_p, min_p }: SamplingLi
         let mut count = k;
         if let Some(p) = top_p {
             kept.sort_unstable_by(likelier);
-            // Of what top-k has left: limits apply one after another, as in transformers.
+            // Applied to what top-k keeps: limits apply in sequence, as in transformers.
             let enough = p * kept.iter().map(|id| weights[*id]).sum::<f64>();
             let mut sum = 0.0;
             count = 1 + kept
@@ -63,7 +63,7 @@ mod tests {
 
     const NONE: SamplingLimits = SamplingLimits { top_k: None, top_p: None, min_p: None };
 
-    /// Which tokens can be drawn.
+    /// Ids of the tokens that can be drawn.
     fn possible(probabilities: &[f32], limits: SamplingLimits) -> Vec<u32> {
         let logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
         let mut drawn: Vec<u32> = (0..1000).map(|u| sample(&logits, 1.0, limits, f64::from(u) / 1000.0)).collect();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(possible(&p, SamplingLimits { top_p: Some(1.0), ..NONE }), [0, 1, 2, 3, 4]);
         assert_eq!(possible(&p, SamplingLimits { min_p: Some(0.45), ..NONE }), [1, 2, 3]);
         assert_eq!(possible(&p, SamplingLimits { min_p: Some(1.0), ..NONE }), [1]);
-        // Of the three likeliest (0.4, 0.2, 0.2) half the probability is in the first alone.
+        // Of the three most probable (0.4, 0.2, 0.2), the first alone has half of the probability.
         assert_eq!(possible(&p, SamplingLimits { top_k: Some(3), top_p: Some(0.49), ..NONE }), [1]);
     }
 }

@@ -1,5 +1,5 @@
-//! Which stretches of a prefix tree run together, and what the cache holds meanwhile. Knows no model: a dry run plans
-//! with it too.
+//! Schedules the nodes of a prefix tree into groups within a cache budget. Independent of the model, so that dry runs
+//! use it too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,23 +8,23 @@ use std::ops::Range;
 use super::kept::ReusedNodes;
 use super::tree::{NodeId, PrefixTree};
 
-/// What a schedule must keep to. None of it changes a result.
+/// Limits of a schedule. They never change a result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScheduleLimits {
-    /// Tokens that run at once, at least 1.
+    /// Maximum tokens per group, at least 1.
     pub(crate) tokens: usize,
-    /// Bytes of keys and values that live at once.
+    /// Cache budget in bytes.
     pub(crate) cache: u64,
 }
 
-/// Bytes of so many tokens that run in pieces where they are more than `piece`; `bytes` is what a span takes.
+/// Bytes of `tokens` tokens computed in parts of at most `piece` tokens; `bytes` is the size of a span.
 pub(crate) fn bytes_in_pieces(tokens: usize, piece: usize, bytes: &dyn Fn(usize) -> u64) -> u64 {
     let (whole, rest) = (tokens / piece, tokens % piece);
     let whole = if whole > 0 { whole as u64 * bytes(piece) } else { 0 };
     whole + if rest > 0 { bytes(rest) } else { 0 }
 }
 
-/// Consecutive tokens of a node that run in one go.
+/// Consecutive tokens of a node that run together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeStretch {
     pub(crate) node: NodeId,
@@ -32,45 +32,44 @@ pub(crate) struct NodeStretch {
     pub(crate) range: Range<usize>,
 }
 
-/// A node whose parent is done, and how many of its tokens are.
+/// A node whose parent is done, and how many of its tokens are done.
 #[derive(Debug, Clone, Copy)]
 struct ReadyNode {
     node: NodeId,
     done: usize,
 }
 
-/// Goes over a tree in packed groups: every token once, parents before children.
+/// Walks a tree in packed groups: every token once, parents before children.
 ///
-/// A group takes ready work from the deepest level first and fills up from shallower ones to the token limit. A node
-/// longer than the limit runs in pieces, unless an encoder reads it: then it runs whole. The cache stays under its
-/// limit: a group is only widened where afterwards every ready node could still be finished, with all that is below it,
-/// one path after another. Where that leaves nothing, the deepest node goes alone, which is depth first: a state from
-/// which every node could be finished never turns into one from which none can. Only a path that is longer than the
-/// limit by itself exceeds it.
+/// A group takes ready nodes from the deepest level first and fills up from shallower levels to the token limit. A node
+/// longer than the limit is split, unless an encoder reads it. To stay within the cache budget, a group grows only if
+/// afterwards every ready node could still be finished with its subtree, one path after another. Otherwise the deepest
+/// node runs alone, which is depth-first and preserves that condition. Only a single path that exceeds the budget can
+/// violate it.
 pub(crate) struct Scheduler<'t> {
     tree: &'t PrefixTree<'t>,
     reused: &'t ReusedNodes<'t>,
     limits: ScheduleLimits,
     bytes: &'t dyn Fn(usize) -> u64,
     parents: Vec<NodeId>,
-    /// Bytes to finish a node and all below it, one path after another.
+    /// Bytes to finish a node and its subtree, one path after another.
     needs: Vec<u64>,
-    /// Bytes of a node's spans that live.
+    /// Bytes of a node's live spans.
     held: Vec<u64>,
-    /// Children that are not finished.
+    /// Number of unfinished children.
     open: Vec<usize>,
     ready: BTreeMap<Reverse<usize>, VecDeque<ReadyNode>>,
     depths: Vec<usize>,
     live: u64,
     peak: u64,
-    /// Whether a leaf is done. Until then nodes run one by one along the first path, so that there is an answer as soon
-    /// as there can be one, and a process that is killed again and again comes on all the same.
+    /// Whether a leaf is done. Until then, nodes run one by one along the first path, so that a first answer comes
+    /// early and a process that is killed repeatedly still makes progress.
     answered: bool,
 }
 
 impl<'t> Scheduler<'t> {
-    /// A schedule for the tree; `bytes` is what a new span of so many tokens takes. Of what is reused nothing runs: all
-    /// of a node, and its children are ready, or its first tokens, but never the last of a leaf.
+    /// Creates a schedule for the tree; `bytes` is the size of a new span. Reused tokens do not run: either a whole
+    /// node, whose children are then ready, or its first tokens, but never the last token of a leaf.
     pub(crate) fn new(
         tree: &'t PrefixTree<'t>,
         limits: ScheduleLimits,
@@ -102,7 +101,7 @@ impl<'t> Scheduler<'t> {
             peak: 0,
             answered: false,
         };
-        // Children before parents. Paths below a node are finished one after another, so the largest of them counts.
+        // Children before parents. Paths below a node run one after another, so the largest counts.
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
             let piece = scheduler.piece(node);
@@ -113,18 +112,18 @@ impl<'t> Scheduler<'t> {
         scheduler
     }
 
-    /// How many of a node's tokens run at once: what an encoder reads cannot be cut.
+    /// Maximum number of a node's tokens per group; encoder input cannot be split.
     fn piece(&self, node: NodeId) -> usize {
         let len = self.tree.tokens(node).len();
         if self.tree.node(node).is_source { self.limits.tokens.max(len) } else { self.limits.tokens }
     }
 
-    /// The most bytes that lived at once so far.
+    /// Peak bytes so far.
     pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// The nodes above a node, but for the root: its parent last.
+    /// Ancestors of a node without the root, parent last.
     pub(crate) fn ancestors(&self, node: NodeId) -> Vec<NodeId> {
         let mut path = Vec::with_capacity(self.depths[node]);
         let mut at = self.parents[node];
@@ -137,7 +136,7 @@ impl<'t> Scheduler<'t> {
     }
 
     fn make_ready(&mut self, parent: NodeId) {
-        // A stack of our own: prompts decide how deep the tree is.
+        // An explicit stack, because prompts determine the depth of the tree.
         let mut parents = vec![parent];
         while let Some(parent) = parents.pop() {
             for &node in self.tree.children(parent) {
@@ -151,29 +150,28 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// What runs next; `None` when all is done. The group before must have been [finished](Self::finish).
+    /// The next group, or `None` when all are done. The previous group must be [finished](Self::finish).
     pub(crate) fn next_group(&mut self) -> Option<Vec<NodeStretch>> {
-        // Of all ready nodes, not of those that are taken: whichever comes last must still fit.
+        // Over all ready nodes, including those not taken: the last one must still fit.
         let hardest = self.ready.values().flatten().map(|item| self.needs[item.node] - self.held[item.node]).max()?;
         let mut group = Vec::new();
         let mut tokens = self.limits.tokens;
-        // What lives while the group runs, and what of it may stay.
+        // Bytes live during the group, and bytes that remain afterwards.
         let (mut during, mut after) = (self.live, self.live);
-        // Deepest first: what is finished gives its cache back.
+        // Deepest first: finished nodes release their cache.
         for level in self.ready.values_mut() {
             let mut taken = Vec::new();
             for (place, item) in level.iter().enumerate() {
                 let rest = self.tree.tokens(item.node).len() - item.done;
                 let piece = if self.tree.node(item.node).is_source { rest } else { tokens };
-                // Only the first node of a group may be cut: it is longer than a whole group may be. A part of any
-                // other would hold cache for nothing until the rest has run.
+                // Only the first node of a group may be split, if it exceeds the group limit. A part of another node
+                // would hold cache without benefit until the rest has run.
                 let len = if group.is_empty() { rest.min(piece) } else { rest };
                 if len > tokens && !group.is_empty() {
                     continue;
                 }
                 let bytes = (self.bytes)(len);
-                // A leaf's own keys and values go as soon as its group is done: they count while it runs, and not
-                // behind it.
+                // A leaf's keys and values are freed when its group is done, so they count only during the group.
                 let passes = len == rest && self.tree.children(item.node).is_empty();
                 let stays = if passes { 0 } else { bytes };
                 let fits =
@@ -202,12 +200,12 @@ impl<'t> Scheduler<'t> {
         Some(group)
     }
 
-    /// Takes note that a group was computed; `free` gets each node whose spans nobody needs any more.
+    /// Records that a group was computed; `free` receives each node whose spans are no longer needed.
     pub(crate) fn finish(&mut self, group: &[NodeStretch], free: &mut dyn FnMut(NodeId)) {
         for stretch in group {
             if stretch.range.end < self.tree.tokens(stretch.node).len() {
                 let item = ReadyNode { node: stretch.node, done: stretch.range.end };
-                // In front: it holds cache already, and gives it back only when it is done.
+                // At the front: it already holds cache and releases it only when done.
                 self.ready.entry(Reverse(self.depths[stretch.node])).or_default().push_front(item);
             } else if self.tree.children(stretch.node).is_empty() {
                 self.answered = true;
@@ -218,7 +216,7 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// A node and all below it are done; so may be those above it.
+    /// Marks a node and its subtree as done, and then its ancestors if they are complete.
     fn free(&mut self, node: NodeId, free: &mut dyn FnMut(NodeId)) {
         let mut node = node;
         while node != 0 && self.open[node] == 0 {
@@ -241,13 +239,13 @@ mod tests {
         PrefixTree::new(in_groups(sequences.iter().map(|tokens| (tokens.as_slice(), 0)), |_| 0))
     }
 
-    /// As spans are padded: whole blocks of four tokens, and something for each span.
+    /// Padded like real spans: blocks of four tokens plus a constant per span.
     fn bytes(tokens: usize) -> u64 {
         10 * tokens.next_multiple_of(4) as u64 + 3
     }
 
-    /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its
-    /// parent or after it was freed, and that no group has more tokens than it may.
+    /// The groups of a whole schedule and the peak bytes. Checks that no node runs before its parent or after it was
+    /// freed, and that no group exceeds the token limit.
     fn run(tree: &PrefixTree<'_>, limits: ScheduleLimits) -> (Vec<Vec<NodeStretch>>, u64) {
         let reused = ReusedNodes::default();
         let mut scheduler = Scheduler::new(tree, limits, &bytes, &reused);
@@ -273,7 +271,7 @@ mod tests {
         (groups, peak)
     }
 
-    /// Bytes of the heaviest path, which must be possible whatever the limit.
+    /// Bytes of the largest path, which must fit regardless of the limit.
     fn heaviest_path(tree: &PrefixTree<'_>, limits: ScheduleLimits, node: NodeId) -> u64 {
         let below = tree.children(node).iter().map(|child| heaviest_path(tree, limits, *child)).max().unwrap_or(0);
         let tokens = tree.tokens(node).len();
@@ -323,7 +321,7 @@ mod tests {
 
     #[test]
     fn shallower_work_fills_a_group_up() {
-        // Two contexts of a different length: the second runs with what lies below the first.
+        // Two contexts of different length: the second runs with the children of the first.
         let below = |context: u32, len: u32, end: u32| {
             (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>()
         };

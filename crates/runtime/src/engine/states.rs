@@ -1,5 +1,4 @@
-//! States of texts that are read: the mean of the residual stream over their tokens, summed while the walk goes by, so
-//! that nothing of the size of tokens × width is kept.
+//! Mean hidden states over texts, summed during the walk so that no tokens × width matrix is stored.
 
 use std::ops::Range;
 
@@ -7,20 +6,20 @@ use super::scheduler::NodeStretch;
 use super::token_scores::TokenQuery;
 use super::tree::PrefixTree;
 
-/// Rows of a node that are a query's text.
+/// Rows of a node that belong to a query's text.
 struct ReadRows {
     query: usize,
     rows: Range<usize>,
 }
 
-/// The states that queries ask for.
+/// The pooled states requested by queries.
 pub(super) struct PooledStates<'q> {
     queries: &'q [TokenQuery],
-    /// All layers that somebody asks for, ascending.
+    /// All requested layers, ascending.
     layers: Vec<usize>,
-    /// Of each node, in the order of the queries.
+    /// Per node, in query order.
     read: Vec<Vec<ReadRows>>,
-    /// Sums over the rows so far, of each of a query's layers.
+    /// Running sums for each query and layer.
     sums: Vec<Vec<Vec<f64>>>,
 }
 
@@ -50,8 +49,8 @@ impl<'q> PooledStates<'q> {
         &self.layers
     }
 
-    /// Takes the rows of a stretch behind one of the layers. A query's rows come in the order of its tokens, whatever
-    /// they are computed with, so a sum is always the same chain of additions.
+    /// Adds the rows of a node's tokens after one of the layers. A query's rows always arrive in token order, so the
+    /// order of additions never changes.
     pub(super) fn see(&mut self, stretch: &NodeStretch, place: usize, rows: &[f32]) {
         let width = rows.len() / stretch.range.len();
         for read in &self.read[stretch.node] {
@@ -67,12 +66,12 @@ impl<'q> PooledStates<'q> {
         }
     }
 
-    /// How many rows of the queries' texts lie in a stretch, by query.
+    /// Number of rows of each query's text within these tokens, by query.
     pub(super) fn rows_of(&self, stretch: &NodeStretch) -> impl Iterator<Item = (usize, usize)> {
         self.read[stretch.node].iter().map(|read| (read.query, overlap(&read.rows, &stretch.range).len()))
     }
 
-    /// A query's states, all of whose rows were seen.
+    /// Takes a query's states after all of its rows were added.
     pub(super) fn take(&mut self, query: usize) -> Vec<Vec<f32>> {
         let tokens = self.queries[query].asked.len() as f64;
         let mean = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / tokens) as f32).collect();

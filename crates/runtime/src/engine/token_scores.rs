@@ -1,4 +1,4 @@
-//! Log-probabilities of tokens in context: the one question that labels and continuations come down to.
+//! Log-probabilities of tokens in context, the basis of label and continuation queries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,104 +13,104 @@ use super::tree::{PrefixTree, in_groups};
 use super::walk::{ComputedGroup, NodeTaps, WalkError, plan, walk};
 use crate::{Drafting, TokenProgress};
 
-/// Tokens that are asked for, one after another, and what stands before the last of them.
+/// Consecutive tokens to score, and the tokens before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenQuery {
-    /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share
-    /// it. Where states are wanted, the last token too.
+    /// Input tokens: the prompt and the scored tokens except the last. Queries for one token share them. With states,
+    /// the last token is included.
     pub(crate) seen: Arc<[u32]>,
-    /// How many of these an encoder reads; 0 in a model without one.
+    /// Number of these that an encoder reads; 0 without an encoder.
     pub(crate) source: usize,
-    /// At least one token, and at least one token of the prompt stands before it.
+    /// Tokens to score: at least one, preceded by at least one token of the prompt.
     pub(crate) asked: Vec<u32>,
-    /// The layers behind which the states of these tokens are wanted; mostly none.
+    /// Layers whose states are requested for these tokens; usually none.
     pub(crate) layers: Vec<usize>,
-    /// How many of the likeliest tokens are wanted at the place of each that is asked for; mostly none.
+    /// Number of alternatives per scored token; usually none.
     pub(crate) alternatives: usize,
-    /// Which request it belongs to: the queries of one request always share their beginning.
+    /// Index of the request. Queries of one request always share their prefix.
     pub(crate) request: usize,
 }
 
 impl TokenQuery {
-    /// The row, by its place in `seen`, after which the first token is asked for.
+    /// The row in `seen` that predicts the first scored token.
     pub(super) fn first_row(&self) -> usize {
         self.seen.len() - self.asked.len() - usize::from(!self.layers.is_empty())
     }
 }
 
-/// The answer for one token.
+/// Score of one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TokenScore {
     /// The token's logit.
     pub(crate) logit: f32,
-    /// log P(token | before) under the full vocabulary; not finite where the model's logits were not.
+    /// log P(token | before) under the full vocabulary. Not finite if the logits were not.
     pub(crate) logprob: f64,
-    /// The most probable token here, the lowest id among equals.
+    /// The most probable token at this position; ties go to the lowest id.
     pub(crate) greedy: u32,
-    /// Whether that is this token.
+    /// Whether the scored token is that token.
     pub(crate) is_greedy: bool,
 }
 
 impl TokenScore {
-    /// Of a token with that logit.
+    /// Score of a token from its logit.
     pub(super) fn new(row: &HeadRow, token: u32, logit: f32) -> Self {
         Self { logit, logprob: f64::from(logit) - row.normaliser, greedy: row.greedy, is_greedy: row.greedy == token }
     }
 }
 
-/// What a query came to.
+/// Answer to a query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct QueryAnswer {
-    /// Of each token.
+    /// One per token.
     pub(crate) scores: Vec<TokenScore>,
-    /// Of each layer, `(hidden_size)`: the mean over the tokens.
+    /// Per layer, `(hidden_size)`: the mean over the tokens.
     pub(crate) states: Vec<Vec<f32>>,
-    /// At the place of each token, where they are wanted.
+    /// Alternatives per token, if requested.
     pub(crate) alternatives: Vec<Vec<LikelyToken>>,
 }
 
 impl QueryAnswer {
-    /// Whether all of it are numbers.
+    /// Whether all values are finite.
     pub(crate) fn is_finite(&self) -> bool {
         self.scores.iter().all(|score| score.logprob.is_finite())
             && self.states.iter().flatten().all(|value| value.is_finite())
     }
 }
 
-/// How a work list is run. None of it changes a result.
+/// How to run a work list. These options never change a result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScheduleOptions<'a> {
-    /// Tokens that run at once, and bytes of cache that live at once.
+    /// Maximum tokens per group, and the cache budget in bytes.
     pub(crate) limits: ScheduleLimits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
-    /// What is kept for lists to come.
+    /// Prefix cache across work lists.
     pub(crate) kept: Option<&'a KeptPrefixes>,
-    /// Whether tokens of texts are guessed ahead.
+    /// Whether texts use draft tokens.
     pub(crate) drafting: Drafting,
-    /// Texts that are written side by side, at most.
+    /// Maximum number of texts generated together.
     pub(crate) side_by_side: usize,
-    /// Told what is to be computed.
+    /// Receives the planned amount of work.
     pub(crate) progress: &'a TokenProgress,
 }
 
-/// The tree of all that a model must see to answer the queries.
+/// The prefix tree of the queries' input.
 fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
     let alone = |query: usize| if share { 0 } else { queries[query].request };
     PrefixTree::new(in_groups(queries.iter().map(|query| (&*query.seen, query.source)), alone))
 }
 
-/// A token asked for after a node's token.
+/// A token scored after a row of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct AskedToken {
     /// Offset of the row within the node.
     row: usize,
     query: usize,
-    /// Which of the query's answers.
+    /// Index among the query's answers.
     answer: usize,
 }
 
-/// Answers each query through `done`, in the order in which they finish.
+/// Answers each query through `done` as it finishes.
 pub(crate) fn score_tokens<E>(
     model: &dyn PackedDecoder,
     queries: &[TokenQuery],
@@ -128,20 +128,20 @@ pub(crate) fn score_tokens<E>(
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
     let lists = |q: &TokenQuery| if q.alternatives > 0 { vec![Vec::new(); q.asked.len()] } else { Vec::new() };
     let mut alternatives: Vec<Vec<Vec<LikelyToken>>> = queries.iter().map(lists).collect();
-    // Tokens without an answer, and tokens whose states were not seen.
+    // Number of unanswered tokens, and of tokens whose states are missing.
     let read = |query: &TokenQuery| if query.layers.is_empty() { 0 } else { query.asked.len() };
     let mut open: Vec<usize> = queries.iter().map(|query| query.asked.len() + read(query)).collect();
     let pooled = PooledStates::new(&tree, queries);
     let layers = pooled.layers().to_vec();
     let first = |node: usize| targets[node].first().map_or(tree.tokens(node).len(), |target| target.row);
     let reused = match schedule.kept {
-        // States are of all tokens that are read.
+        // States need all tokens of the text, so nothing is reused.
         Some(kept) if layers.is_empty() => kept.reuse(model, &tree, &first)?,
         kept => ReusedNodes::nothing(kept),
     };
     let tokens_computed = tree.token_count() - reused.token_count();
     schedule.progress.plan(queries.len(), tokens_computed);
-    // Seen on the model's threads, and taken on this one when they have come back: nobody ever waits.
+    // Filled on the model's threads and read on this one after they return, so the lock is never contended.
     let states = Mutex::new(pooled);
     let lock = || states.lock().unwrap_or_else(PoisonError::into_inner);
     let mut see = |stretch: &NodeStretch, place: usize, rows: &[f32]| lock().see(stretch, place, rows);
@@ -176,7 +176,7 @@ pub(crate) fn score_tokens<E>(
             for ((target, token), logit) in targets.iter().zip(tokens).zip(&row.logits) {
                 answers[target.query][target.answer] = TokenScore::new(row, *token, *logit);
                 if count(target) > 0 {
-                    // Of the queries of a row one may want more than another.
+                    // Queries on the same row may want different numbers of alternatives.
                     alternatives[target.query][target.answer] = likely.iter().take(count(target)).copied().collect();
                 }
                 settle(target.query, 1);
@@ -191,12 +191,13 @@ pub(crate) fn score_tokens<E>(
         })
     };
     let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &reused, taps, &mut visit)?;
-    // A request's own queries share their prompt even so: nobody would compute it once for each label.
+    // Even without sharing, a request's own queries share their prompt; computing it once per label would be
+    // unrealistic.
     let tokens_unshared = self::tree(queries, false).token_count();
     Ok(Usage { tokens_unshared, tokens_computed, peak_cache_bytes, ..Usage::default() })
 }
 
-/// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.
+/// The cost of answering the queries, and the number of rows for the output head. Computes nothing.
 pub(crate) fn plan_scores(
     model: &dyn PackedDecoder,
     queries: &[TokenQuery],
@@ -213,10 +214,10 @@ pub(crate) fn plan_scores(
     (Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() }, rows)
 }
 
-/// What is asked of each node, by row.
+/// Scored tokens of each node, by row.
 fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<AskedToken>> {
     let mut targets: Vec<Vec<AskedToken>> = vec![Vec::new(); tree.len()];
-    // Each query's tokens lie along one path from the root: each node gets the rows that fall into it.
+    // Each query's tokens are on one path from the root; each node gets the rows within it.
     tree.each_path(&mut |query, path| {
         let first = queries[query].first_row();
         for (node, range) in path {

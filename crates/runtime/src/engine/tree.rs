@@ -1,42 +1,42 @@
-//! The prefix tree of a work list: every token that several sequences begin with stands in it once.
+//! The prefix tree of a work list: each shared prefix is stored once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Index of a node in its tree; 0 is the root, which holds no tokens.
+/// Index of a node in its tree; 0 is the root, which has no tokens.
 pub(crate) type NodeId = usize;
 
-/// A stretch of tokens below its parent.
+/// Consecutive tokens below a parent.
 #[derive(Debug)]
 pub(crate) struct TreeNode {
-    /// Whether an encoder reads it, all of it at once.
+    /// Whether an encoder reads it, as a whole.
     pub(crate) is_source: bool,
-    /// Whose tokens these are, and which.
+    /// Sequence and range of the tokens.
     sequence: usize,
     range: Range<usize>,
     /// In order of first appearance in the work list.
     children: Vec<NodeId>,
-    /// Sequences that end with this node.
+    /// Sequences that end at this node.
     pub(crate) ends: Vec<usize>,
 }
 
-/// A token sequence, and the group of sequences with which it may share its beginning.
+/// A token sequence, and its group; only sequences of a group share prefixes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TreeSequence<'a> {
     pub(crate) tokens: &'a [u32],
-    /// How many of the tokens an encoder reads, as one node; 0 in a model without one. All of a group have the same.
+    /// Number of tokens that an encoder reads, as one node; 0 without an encoder. Equal within a group.
     pub(crate) source: usize,
     pub(crate) group: usize,
 }
 
-/// Sequences with their groups, from tokens and how many of them an encoder reads: those for which `alone` gives the
-/// same share what they begin with. What an encoder reads is shared as a whole or not at all: every token of it sees
-/// the others.
+/// Assigns sequences to groups, from their tokens and the number of tokens that an encoder reads. Sequences with the
+/// same `alone` share prefixes. Encoder input is shared as a whole or not at all, because each of its tokens attends to
+/// all others.
 pub(crate) fn in_groups<'a>(
     sequences: impl Iterator<Item = (&'a [u32], usize)>,
     alone: impl Fn(usize) -> usize,
 ) -> Vec<TreeSequence<'a>> {
-    // By content: each prompt brings a copy of its source.
+    // By content: each prompt has its own copy of the source.
     let mut sources = BTreeMap::new();
     let mut group = |alone: usize, source: &'a [u32]| {
         let next = sources.len();
@@ -48,20 +48,20 @@ pub(crate) fn in_groups<'a>(
         .collect()
 }
 
-/// A radix tree over token sequences; each sequence ends at the end of a node.
+/// A radix tree over token sequences. Each sequence ends at the end of a node.
 #[derive(Debug)]
 pub(crate) struct PrefixTree<'a> {
     sequences: Vec<TreeSequence<'a>>,
     nodes: Vec<TreeNode>,
-    /// Children by parent, group and first token: a node may have as many as there are requests.
+    /// Children by parent, group and first token: a node can have as many children as there are requests.
     index: BTreeMap<(NodeId, usize, u32), NodeId>,
 }
 
-/// Takes a sequence and the nodes that it lies in, each with where in the sequence it begins and ends.
+/// Receives a sequence and the nodes on its path, each with its range in the sequence.
 pub(crate) type EachPath<'e> = dyn FnMut(usize, &[(NodeId, Range<usize>)]) + 'e;
 
 impl<'a> PrefixTree<'a> {
-    /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
+    /// Builds the tree of non-empty `sequences`. Only sequences of one group share a node.
     pub(crate) fn new(sequences: Vec<TreeSequence<'a>>) -> Self {
         let root = TreeNode { is_source: false, sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
         let mut tree = Self { sequences, nodes: vec![root], index: BTreeMap::new() };
@@ -85,7 +85,7 @@ impl<'a> PrefixTree<'a> {
         let (mut node, mut at) = (0, 0);
         while at < tokens.len() {
             let Some(&child) = self.index.get(&(node, group, tokens[at])) else {
-                // What an encoder reads is a node to itself: all of its tokens see one another, so it runs whole.
+                // Encoder input is a separate node: its tokens attend to each other, so it runs as a whole.
                 let end = if at < source { source } else { tokens.len() };
                 (node, at) = (self.add(node, sequence, at..end), end);
                 continue;
@@ -99,13 +99,13 @@ impl<'a> PrefixTree<'a> {
         self.nodes[node].ends.push(sequence);
     }
 
-    /// Cuts a node after its first `len` tokens; what was below it stays below the second part.
+    /// Splits a node after its first `len` tokens; its children move below the second part.
     fn split(&mut self, id: NodeId, len: usize) {
         let lower = self.nodes.len();
         let node = &mut self.nodes[id];
         let middle = node.range.start + len;
         let second = TreeNode {
-            // Only sources of one group meet, and these are equal: a node that is cut is none.
+            // Only equal sources of one group meet, so a source is never split.
             is_source: false,
             sequence: node.sequence,
             range: middle..node.range.end,
@@ -121,7 +121,7 @@ impl<'a> PrefixTree<'a> {
         self.index.insert(self.key(id, lower), lower);
     }
 
-    /// Where a child of `parent` stands in the index.
+    /// Index key of a child of `parent`.
     fn key(&self, parent: NodeId, child: NodeId) -> (NodeId, usize, u32) {
         (parent, self.sequences[self.nodes[child].sequence].group, self.tokens(child)[0])
     }
@@ -129,7 +129,7 @@ impl<'a> PrefixTree<'a> {
     /// The node's own tokens.
     pub(crate) fn tokens(&self, id: NodeId) -> &'a [u32] {
         let node = &self.nodes[id];
-        // The root of an empty tree stands for no sequence.
+        // The root of an empty tree has no sequence.
         self.sequences.get(node.sequence).map_or(&[], |sequence| &sequence.tokens[node.range.clone()])
     }
 
@@ -143,15 +143,14 @@ impl<'a> PrefixTree<'a> {
         &self.nodes[id]
     }
 
-    /// How many nodes there are, the root included.
+    /// Number of nodes, including the root.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Shows each sequence with the nodes that it lies in from the root on, and where in the sequence each of them begins
-    /// and ends.
+    /// Calls `each` for every sequence with the nodes on its path from the root and their ranges in the sequence.
     pub(crate) fn each_path(&self, each: &mut EachPath<'_>) {
-        // A stack of our own: prompts decide how deep the tree is.
+        // An explicit stack, because prompts determine the depth of the tree.
         let mut stack = vec![(0, 0, Vec::new())];
         while let Some((node, start, path)) = stack.pop() {
             let end = start + self.tokens(node).len();
@@ -162,7 +161,7 @@ impl<'a> PrefixTree<'a> {
         }
     }
 
-    /// Tokens in the tree: what has to be computed.
+    /// Number of tokens in the tree, all of which must be computed.
     pub(crate) fn token_count(&self) -> u64 {
         self.nodes.iter().map(|node| node.range.len() as u64).sum()
     }
@@ -174,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// Each sequence, read back along its path.
+    /// Reconstructs each sequence from its path.
     fn read_back(tree: &PrefixTree<'_>) -> Vec<Vec<u32>> {
         let mut found = vec![Vec::new(); tree.sequences.len()];
         let mut stack = vec![(0, Vec::new())];
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_an_encoder_reads_is_shared_as_a_whole_or_not_at_all() {
-        // Two of them read the same, one the beginning of it, one more than it.
+        // Two have the same source, one a prefix of it, one an extension.
         let sequences: [(&[u32], usize); 5] = [
             (&[1, 2, 3, 0, 7], 3),
             (&[1, 2, 3, 0, 8], 3),

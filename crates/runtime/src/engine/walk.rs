@@ -1,5 +1,4 @@
-//! The walk over a prefix tree: each token computed once, in packed groups, and its cache freed when nobody needs it
-//! any more.
+//! The walk over a prefix tree: computes each token once, in packed groups, and frees its cache when no longer needed.
 
 use std::sync::Arc;
 
@@ -10,27 +9,27 @@ use super::kept::ReusedNodes;
 use super::scheduler::{NodeStretch, ScheduleLimits, Scheduler};
 use super::tree::{NodeId, PrefixTree};
 
-/// What a group's computation gave.
+/// Output of a group.
 pub(crate) struct ComputedGroup<'a> {
-    /// What ran, with the offsets within its node of the rows that are wanted.
+    /// The computed tokens, with the offsets of requested rows within each node.
     pub(crate) stretches: &'a [(NodeStretch, Vec<usize>)],
-    /// Final hidden states of all wanted rows, one stretch after another: `(rows, hidden_size)`.
+    /// Final hidden states of all requested rows, concatenated: `(rows, hidden_size)`.
     pub(crate) hidden: &'a Tensor,
     paths: &'a dyn Fn(NodeId) -> Vec<Arc<KvSpan>>,
 }
 
 impl ComputedGroup<'_> {
-    /// The cache up to the end of what is computed of a node in the group.
+    /// The cached path up to the last computed token of a node in the group.
     pub(crate) fn path(&self, node: NodeId) -> Vec<Arc<KvSpan>> {
         (self.paths)(node)
     }
 }
 
-/// Looks at the residual stream of what runs.
+/// Observes the residual stream during the walk.
 pub(crate) struct NodeTaps<'a> {
     /// As in [`LayerTaps::layers`].
     pub(crate) layers: &'a [usize],
-    /// Gets what ran, a place in `layers` and the rows there; none of sources.
+    /// Receives the computed tokens, an index into `layers` and their rows; not called for encoder input.
     pub(crate) see: &'a mut (dyn FnMut(&NodeStretch, usize, &[f32]) + Send),
 }
 
@@ -47,11 +46,10 @@ impl<E> From<candle_core::Error> for WalkError<E> {
     }
 }
 
-/// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache
-/// that lived at once.
+/// Computes every node of the tree within the limits and passes each group to `visit`. Returns the peak bytes of cache.
 ///
-/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending; none of them is `reused`, which
-/// is not computed. `taps` see a group before it is visited. What was computed is kept there for lists to come.
+/// `wanted` returns the offsets within a node whose hidden states are requested, ascending. None of them may be in
+/// `reused`, which is not computed. `taps` see a group before `visit`. Computed prefixes are added to the prefix cache.
 pub(crate) fn walk<E>(
     model: &dyn PackedDecoder,
     tree: &PrefixTree<'_>,
@@ -68,7 +66,7 @@ pub(crate) fn walk<E>(
         let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
             let mut path = Vec::new();
             for node in scheduler.ancestors(node).into_iter().chain([node]) {
-                // What is reused of a node begins with the first token of all.
+                // The reused path starts at the root.
                 if let Some(reused) = reused.path(node) {
                     path = reused.to_vec();
                 }
@@ -77,7 +75,7 @@ pub(crate) fn walk<E>(
             path
         };
         let wanted = |stretch: &NodeStretch| -> Vec<usize> {
-            // A node that runs in pieces has its wanted rows in whichever piece they fall into.
+            // If a node is split, each requested row is in the part that contains it.
             wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect()
         };
         let stretches: Vec<(NodeStretch, Vec<usize>)> =
@@ -107,9 +105,9 @@ pub(crate) fn walk<E>(
         for (stretch, span) in group.iter().zip(output.spans) {
             spans[stretch.node].push(span);
         }
-        // Before anything is freed: whoever visits may take the paths of what has just been computed.
+        // Before anything is freed: the visitor may take the paths just computed.
         visit(ComputedGroup { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
-        // Leaves alone: what is above them is in their paths.
+        // Leaves only: their paths include their ancestors.
         let leaves = group.iter().filter(|stretch| {
             tree.children(stretch.node).is_empty() && stretch.range.end == tree.tokens(stretch.node).len()
         });
@@ -123,7 +121,7 @@ pub(crate) fn walk<E>(
     Ok(scheduler.peak())
 }
 
-/// The most bytes of cache that would live at once on the walk over the tree. Nothing is computed.
+/// Peak bytes of cache for a walk over the tree. Computes nothing.
 pub(crate) fn plan(model: &dyn PackedDecoder, tree: &PrefixTree<'_>, limits: ScheduleLimits) -> u64 {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
     let reused = ReusedNodes::default();

@@ -1,8 +1,8 @@
-//! Requests to the hub, through hf-hub's client: it holds the address, the token and the rule that a redirect to another
-//! host does not get the token. What is added per request: timeouts, ranges, and the hub's reasons for a refusal.
+//! Requests to the hub through hf-hub's client, which holds the address and the token and never sends the token to
+//! another host on a redirect. Adds timeouts, ranges, and the hub's reasons for errors.
 //!
-//! hf-hub's own `download` is not used. It sends the token to the host that the hub redirects to, takes paths from
-//! answers unchecked, has no timeout and appends to a partial file whatever comes (`hf_hub_tests.rs` shows it).
+//! hf-hub's own `download` is not used. It sends the token to the redirect target, does not check paths in answers, has
+//! no timeout, and appends any response to a partial file (see `hf_hub_tests.rs`).
 
 use std::fmt;
 use std::io::{BufReader, Read};
@@ -18,18 +18,18 @@ use ureq::{Body, RequestBuilder};
 
 use super::fetch::Fetcher;
 
-/// How long looking up a name or making a connection may take before the hub counts as out of reach.
+/// Timeout for name lookup and for connecting, after which the hub counts as unreachable.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long nothing may come before a transfer counts as broken.
+/// Timeout without data, after which a transfer counts as interrupted.
 const SILENCE: Duration = Duration::from_secs(30);
-/// No answer of the API is longer.
+/// Maximum size of an API answer.
 const LONGEST_ANSWER: u64 = 32 << 20;
-/// A server that asks for more patience than this is asked again by hand.
+/// Maximum wait before a retry, even if the server requests more.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
-/// Attempts at one thing without any progress.
+/// Maximum attempts without progress.
 pub(super) const ATTEMPTS: u32 = 5;
 
-/// The user's key to the hub. Never shown.
+/// The user's hub token. Never displayed.
 #[derive(Clone)]
 pub struct HubToken(String);
 
@@ -40,8 +40,8 @@ impl fmt::Debug for HubToken {
 }
 
 impl HubToken {
-    /// `$HF_TOKEN`, else the file that `hf auth login` wrote: `$HF_TOKEN_PATH`, else `token` in `$HF_HOME` or the cache
-    /// folder. A token that cannot stand in a header is none.
+    /// `$HF_TOKEN`, otherwise the file written by `hf auth login`: `$HF_TOKEN_PATH`, otherwise `token` in `$HF_HOME` or
+    /// the cache folder. A token that is not a valid header value is ignored.
     pub(super) fn from_env() -> Option<Self> {
         Self::from_vars(
             &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
@@ -57,43 +57,43 @@ impl HubToken {
         Self::new(&text)
     }
 
-    /// A token; `None` where it cannot stand in a header.
+    /// A token; `None` if it is not a valid header value.
     pub fn new(text: &str) -> Option<Self> {
         let token = text.trim();
         (!token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(token.to_owned()))
     }
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error, miette::Diagnostic)]
 pub(super) enum RequestError {
-    /// No connection, or one that broke.
+    /// The connection failed or was interrupted.
     #[error("{0}")]
     Connection(String),
-    /// The hub refused.
+    /// The hub returned an error status.
     #[error("it answered {}{}", status, said.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Status {
-        /// Of HTTP.
+        /// HTTP status.
         status: u16,
-        /// The hub's own name for it, such as `GatedRepo`.
+        /// The hub's error code, such as `GatedRepo`.
         code: Option<String>,
-        /// What it said besides.
+        /// The hub's message.
         said: Option<String>,
-        /// When it may be asked again.
+        /// Wait before a retry, if any.
         wait: Option<Duration>,
     },
-    /// An answer that the hub does not give.
+    /// The answer is invalid.
     #[error("{0}")]
     Answer(String),
 }
 
 impl RequestError {
-    /// Whether the hub asks for another attempt.
+    /// Whether the hub asks for a retry.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Status { status: 408 | 429 | 500 | 502 | 503 | 504, .. })
     }
 
-    /// What the server asks to be waited.
+    /// The wait requested by the server.
     fn retry_after(&self) -> Duration {
         match self {
             Self::Status { wait: Some(wait), .. } => (*wait).min(MOST_PATIENCE),
@@ -101,11 +101,11 @@ impl RequestError {
         }
     }
 
-    /// No error's text has an address in it: a signed one lets whoever reads it fetch.
+    /// Converts an error without its URL, because a signed URL grants access to whoever reads it.
     fn from_ureq(error: ureq::Error) -> Self {
         use ureq::Error::{BadUri, Http, Io, RequireHttpsOnly, TooManyRedirects};
         match error {
-            RequireHttpsOnly(_) => Self::Answer("it sends us to an address that is not https".into()),
+            RequireHttpsOnly(_) => Self::Answer("it redirects to an address without https".into()),
             BadUri(_) | Http(_) => Self::Answer("an address is not valid".into()),
             TooManyRedirects => Self::Answer(error.to_string()),
             Io(error) => Self::Connection(error.to_string()),
@@ -114,14 +114,14 @@ impl RequestError {
     }
 }
 
-/// Asks one hub.
+/// A client for one hub.
 pub(super) struct HubClient {
     api: Api,
     endpoint: String,
     has_token: bool,
     /// `HF_HUB_OFFLINE`: every request fails.
     offline: bool,
-    /// The first wait before a new attempt; it doubles.
+    /// Wait before the first retry; doubles with each.
     back_off: Duration,
 }
 
@@ -142,7 +142,7 @@ impl HubClient {
         &self.endpoint
     }
 
-    /// Whether the user has a token at all.
+    /// Whether the user has a token.
     pub(super) fn has_token(&self) -> bool {
         self.has_token
     }
@@ -152,20 +152,20 @@ impl HubClient {
         self.api.repo(Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned()))
     }
 
-    /// The answer to a GET of `address`, from byte `from` on.
+    /// Sends a GET request for `address`, from byte `from` on.
     pub(super) fn get(&self, address: &str, from: u64) -> Result<Response<Body>, RequestError> {
         let request = self.request(address);
-        // Never compressed: ranges count the bytes of the file.
+        // Uncompressed, because ranges count the bytes of the file.
         let request = request.header("Accept-Encoding", "identity");
         self.send(if from > 0 { request.header("Range", format!("bytes={from}-")) } else { request })
     }
 
-    /// A JSON answer of the API at `path`.
+    /// Gets a JSON answer from the API at `path`.
     pub(super) fn api(&self, path: &str) -> Result<Value, RequestError> {
         self.json(|| self.request(&format!("{}/api/{path}", self.endpoint)))
     }
 
-    /// The answer to a request, as JSON. A busy hub is asked again.
+    /// Sends a request and parses the answer as JSON. Retries if the hub is busy.
     pub(super) fn json(&self, request: impl Fn() -> RequestBuilder<WithoutBody>) -> Result<Value, RequestError> {
         let mut attempt = 1;
         loop {
@@ -182,7 +182,7 @@ impl HubClient {
         std::thread::sleep((self.back_off * 2u32.pow(attempt - 1)).max(error.retry_after()));
     }
 
-    /// hf-hub gives out requests for a repository's page alone; they carry its token and go to any address.
+    /// hf-hub only creates requests for a repository's page; they carry its token and can be sent to any address.
     fn request(&self, address: &str) -> RequestBuilder<WithoutBody> {
         self.api.model(String::new()).info_request().uri(address)
     }
@@ -193,9 +193,9 @@ impl HubClient {
         }
         let request = request
             .config()
-            // A refusal's headers say why.
+            // The headers of an error response contain the reason.
             .http_status_as_error(false)
-            // Never from https to http: what files must hash to has to come from the hub itself.
+            // Never from https to http: expected hashes must come from the hub itself.
             .https_only(self.endpoint.starts_with("https://"))
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
@@ -228,7 +228,7 @@ fn refusal(response: &Response<Body>) -> RequestError {
     }
 }
 
-/// A path of a URL: `/` stays, whatever else is special is encoded.
+/// Percent-encodes a URL path, keeping `/`.
 pub(super) fn encode_path(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/');
     path.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

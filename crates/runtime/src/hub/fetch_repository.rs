@@ -1,9 +1,8 @@
-//! Fetching any model of the hub into the Hugging Face cache, where [`locate`](super::locate()) and other tools find
-//! it.
+//! Downloads hub models to the Hugging Face cache, where [`locate`](super::locate()) and other tools find them.
 //!
-//! The cache's layout is hf-hub's: a file is collected in `blobs` as `HASH.part`, under `HASH.lock`, and renamed to its
-//! hash once that is right. The snapshot gets its links when all files are there, and the reference of the revision comes
-//! last: nothing half is ever found.
+//! The layout is that of hf-hub: a file is collected in `blobs` as `HASH.part`, under `HASH.lock`, and renamed to its
+//! hash once verified. The snapshot is linked when all files exist, and the reference of the revision is written last,
+//! so an incomplete model is never found.
 
 use std::fs;
 use std::io;
@@ -22,37 +21,37 @@ use super::selection::{INDEX, select};
 use super::transfer::{TransferError, WantedFile, download};
 use crate::weights::ShardIndex;
 
-/// What [`Fetcher::get_from_hub`] would fetch, or did.
+/// A planned or completed download by [`Fetcher::get_from_hub`].
 #[derive(Debug, Clone)]
 pub struct HubFetch {
     /// The model.
     pub name: HubName,
-    /// The commit that its revision is now.
+    /// The current commit of its revision.
     pub commit: String,
     /// Its files, the weights last.
     pub files: Vec<RemoteFile>,
-    /// How many bytes of each file are here.
+    /// Bytes of each file that exist locally.
     pub here: Vec<u64>,
     /// The snapshot's folder in the cache.
     pub folder: PathBuf,
-    /// What the repository's page states.
+    /// Licence from the repository's page.
     pub licence: Option<String>,
-    /// Bytes free there, where known.
+    /// Bytes free on its disk, if known.
     pub space: Option<u64>,
 }
 
 impl HubFetch {
-    /// All files together.
+    /// Total size of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// What is not here yet.
+    /// Bytes still to download.
     pub fn missing(&self) -> u64 {
         self.bytes() - self.here.iter().sum::<u64>()
     }
 
-    /// The weights alone.
+    /// Size of the weights.
     pub fn weight_bytes(&self) -> u64 {
         self.files.iter().filter(|file| is_weights(&file.path)).map(|file| file.bytes).sum()
     }
@@ -77,7 +76,7 @@ impl RepositoryCache {
         self.blob(file).with_extension("part")
     }
 
-    /// How many bytes of a file are here.
+    /// Bytes of a file that exist locally.
     fn here(&self, file: &RemoteFile) -> u64 {
         let size = |path: PathBuf| fs::metadata(path).ok().map(|found| found.len());
         match size(self.blob(file)) {
@@ -88,7 +87,7 @@ impl RepositoryCache {
 }
 
 impl Fetcher {
-    /// Asks the hub what a name means, and looks what of it is here. Fetches nothing.
+    /// Resolves a name on the hub and checks which files exist locally. Downloads nothing.
     pub fn plan_from_hub(&self, name: &HubName) -> Result<HubFetch, HubError> {
         let client = self.client();
         let repository = repository(&client, name)?;
@@ -110,7 +109,7 @@ impl Fetcher {
         })
     }
 
-    /// Makes the files of a plan be here, each with its right hash.
+    /// Downloads the missing files of a plan and verifies their hashes.
     pub fn get_from_hub(&self, plan: &HubFetch, progress: &mut dyn TransferProgress) -> Result<(), HubError> {
         let (client, cache) = (self.client(), self.cache(&plan.name));
         if let Some(available) = plan.space.filter(|&space| space < plan.missing()) {
@@ -120,7 +119,7 @@ impl Fetcher {
         for file in side {
             bring(&client, &cache, plan, file, progress)?;
         }
-        // What could not be read in the end is told before the weights come.
+        // An unsupported model is reported before its weights are downloaded.
         check_side_files(&cache, plan)?;
         for file in weights {
             bring(&client, &cache, plan, file, progress)?;
@@ -140,7 +139,7 @@ fn repository(client: &HubClient, name: &HubName) -> Result<HubRepository, HubEr
         .map_err(|error| HubError::of_repository(client, name, error))
 }
 
-/// Makes one file be among the blobs, with the right hash.
+/// Downloads and verifies one blob if missing.
 fn bring(
     client: &HubClient,
     cache: &RepositoryCache,
@@ -185,7 +184,7 @@ fn bring(
     Ok(())
 }
 
-/// Whether the configuration is one that we read, and the index names the shards that were chosen.
+/// Checks that the configuration is supported and that the index names the selected shards.
 fn check_side_files(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), HubError> {
     let unreadable = |source: BoxedError| HubError::Unreadable { name: plan.name.to_string(), source };
     let read = |name: &str| {
@@ -201,14 +200,14 @@ fn check_side_files(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), HubE
         let index = ShardIndex::parse(Path::new(INDEX), &text).map_err(|error| unreadable(error.into()))?;
         if let Some(shard) = index.shards().into_iter().find(|shard| !plan.files.iter().any(|file| file.path == *shard))
         {
-            return Err(unreadable(format!("its index names `{shard}`, which is not among its shards").into()));
+            return Err(unreadable(format!("its index names `{shard}`, which is not one of its shards").into()));
         }
     }
     Ok(())
 }
 
-/// Links the files into the snapshot, `config.json` last: a folder without it is no model. Then the revision points to
-/// the commit.
+/// Links the files into the snapshot, `config.json` last, because a folder without it is not a model. Then updates the
+/// revision's reference.
 fn install(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), (PathBuf, io::Error)> {
     let (config, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.path == "config.json");
     for file in others.into_iter().chain(config) {
@@ -222,7 +221,7 @@ fn install(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), (PathBuf, io:
     cache.repo.create_ref(&plan.commit).map_err(|source| (cache.folder.join("refs").join(revision), source))
 }
 
-/// Makes `link` be the blob: a relative link, as other tools make it; where there are no links, the file itself.
+/// Creates a relative link to the blob, like other tools. Falls back to a hard link or a copy.
 fn place(blob: &Path, link: &Path, path: &str) -> io::Result<()> {
     if fs::canonicalize(link).is_ok_and(|found| fs::canonicalize(blob).is_ok_and(|blob| blob == found)) {
         return Ok(());
@@ -231,7 +230,7 @@ fn place(blob: &Path, link: &Path, path: &str) -> io::Result<()> {
     if fs::symlink_metadata(link).is_ok() {
         fs::remove_file(link)?;
     }
-    // Out of the folders of its path, of the commit's and of `snapshots`.
+    // Out of the folders of its path, the commit and `snapshots`.
     let up = "../".repeat(path.split('/').count() + 1);
     let name = blob.file_name().expect("a blob has the name of its hash");
     symlink(&Path::new(&up).join("blobs").join(name), link)
@@ -249,7 +248,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The folder itself, or the first above it that exists.
+/// The folder itself, or its nearest existing ancestor.
 fn nearest_folder(folder: &Path) -> Option<&Path> {
     folder.ancestors().find(|folder| folder.is_dir())
 }

@@ -1,4 +1,4 @@
-//! Fetching any model, against a hub on this machine.
+//! Downloads of arbitrary models from a local test hub.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::hub::fetch::FetchError;
 use crate::hub::test_hub::{COMMIT, Faults, TestFile, TestHub};
-use crate::hub::{HubToken, ModelOrigin, NoProgress, Places, WeightFormat, locate_in};
+use crate::hub::{HubToken, ModelOrigin, NoProgress, SearchPaths, WeightFormat, locate_in};
 use crate::weights::hex;
 
 const WEIGHTS: &[u8] = b"many bytes of weights, which are large enough to be cut";
@@ -55,7 +55,7 @@ impl World {
         let dir = tempfile::tempdir().expect("temp");
         let root = dir.path().to_owned();
         let hub = TestHub::start(files, faults);
-        let places = Places { models: root.join("models"), hf_cache: root.join("hub") };
+        let places = SearchPaths { models: root.join("models"), hf_cache: root.join("hub") };
         let fetcher = Fetcher {
             places,
             python: "none".into(),
@@ -86,7 +86,7 @@ impl World {
         entries.map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8")).collect()
     }
 
-    /// Requests for the content of files that were answered from the store.
+    /// Number of requests for file contents that the store answered.
     fn transfers(&self) -> usize {
         self.hub.asked().iter().filter(|line| line.starts_with("store")).count()
     }
@@ -130,8 +130,8 @@ fn a_broken_connection_is_tried_again_and_then_resumed_by_the_next_run() {
     let world = World::new(quants(), faults);
     let error = world.get("org/toy:Q4_K_M").expect_err("cut off");
     let (message, hint) = (error.to_string(), crate::hint_of(&error));
-    assert_eq!(hint, "probity model get org/toy:Q4_K_M goes on where it stopped");
-    assert!(message.contains("10 of 55 bytes are here"), "{message}");
+    assert_eq!(hint, "run probity model get org/toy:Q4_K_M to continue where it stopped");
+    assert!(message.contains("10 of 55 bytes downloaded"), "{message}");
     assert!(locate_in(&world.fetcher.places, "org/toy:Q4_K_M").is_err(), "nothing half is found");
     world.get("org/toy:Q4_K_M").expect("resumed");
     let ranges: Vec<String> = world
@@ -182,7 +182,7 @@ fn a_damaged_blob_is_replaced() {
 fn the_token_goes_to_the_hub_and_to_nobody_else() {
     let mut world = World::new(quants(), Faults { token: Some("hf_secret".into()), ..Faults::default() });
     let message = world.message("org/toy:Q8_0");
-    assert!(message.contains("shows no repository `org/toy`") && message.contains("HF_TOKEN=…"), "{message}");
+    assert!(message.contains("has no repository `org/toy`") && message.contains("HF_TOKEN=…"), "{message}");
     world.fetcher.token = Some(HubToken::new("hf_secret").expect("usable"));
     world.get("org/toy:Q8_0").expect("fetched");
     let asked = world.hub.asked();
@@ -198,7 +198,7 @@ fn gated_and_absent_things_say_what_to_do() {
     assert!(gated.contains("`org/toy` is gated") && gated.contains("accept them at http://127.0.0.1"), "{gated}");
     let world = World::new(quants(), Faults::default());
     let repository = world.message("org/toi");
-    assert!(repository.contains("shows no repository `org/toi`; did you mean `org/toy`?"), "{repository}");
+    assert!(repository.contains("has no repository `org/toi`; did you mean `org/toy`?"), "{repository}");
     let revision = world.message("org/toy@mian");
     assert!(revision.contains("no revision `mian`; did you mean `main`?\n  it has main, v1"), "{revision}");
     let file = world.message("org/toy:toy-Q4_K_S.gguf");
@@ -304,12 +304,12 @@ fn a_part_of_the_full_length_is_checked_and_not_asked_for_again() {
     fs::write(&part, WEIGHTS).expect("part");
     world.get("org/toy:Q4_K_M").expect("fetched");
     assert_eq!(world.transfers(), 0);
-    // hf-hub's own download and other tools share the part: what they left wrong is removed.
+    // hf-hub's own download and other tools share the partial file; a wrong one is removed.
     let world = World::new(quants(), Faults::default());
     fs::create_dir_all(world.repo().join("blobs")).expect("folder");
     let part = world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).with_extension("part");
     fs::write(&part, vec![0; WEIGHTS.len()]).expect("part");
-    assert!(world.message("org/toy:Q4_K_M").contains("came with the wrong content"));
+    assert!(world.message("org/toy:Q4_K_M").contains("had the wrong content"));
     assert!(!part.exists());
     world.get("org/toy:Q4_K_M").expect("fetched");
 }

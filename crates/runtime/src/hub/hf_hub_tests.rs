@@ -1,5 +1,5 @@
-//! What hf-hub's own `download` does, which is why it is not called here. A test that fails after an update of hf-hub
-//! says that a reason is gone.
+//! Behaviour of hf-hub's `download` that is the reason for not using it. A test that fails after an update of hf-hub
+//! means that a reason no longer applies.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Why a model of the hub could not be fetched, and what to do then.
+//! Errors of downloads from the hub, with hints.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,62 +12,61 @@ use super::name::HubName;
 use super::repository::{HubRepository, RemoteFile};
 use super::selection::NoChoice;
 
-/// Why a model of the hub could not be fetched. What had come in is kept for the next try, unless its content was
+/// Why a hub model could not be downloaded. Partial files are kept for the next attempt, unless their content was
 /// wrong.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum HubError {
-    /// No connection to the hub.
+    /// The hub is unreachable.
     #[error("cannot reach the hub at {endpoint}: {why}")]
     #[diagnostic(help(
-        "check the connection, or set HF_ENDPOINT to a mirror; a model that was fetched before works without it: \
-         --model {name}"
+        "check the connection, or set HF_ENDPOINT to a mirror; a model downloaded before works offline: --model {name}"
     ))]
     Unreachable {
         /// The model.
         name: String,
-        /// Its address.
+        /// The hub's address.
         endpoint: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// The owner wants terms to be accepted.
+    /// The owner requires accepting terms.
     #[error(
-        "`{repo}` is gated: its owner wants you to accept terms{}",
-        if *has_token { ", and your token has no access" } else { ", and there is no token" }
+        "`{repo}` is gated: you must accept its terms{}",
+        if *has_token { ", and your token has no access" } else { ", and no token is set" }
     )]
     #[diagnostic(help(
-        "accept them at {endpoint}/{repo}, make a token at {endpoint}/settings/tokens that may read gated \
-         repositories, then HF_TOKEN=… probity model get {name}"
+        "accept them at {endpoint}/{repo}, create a token at {endpoint}/settings/tokens that can read gated \
+         repositories, then run HF_TOKEN=… probity model get {name}"
     ))]
     Gated {
         /// The repository.
         repo: String,
-        /// The model as it was named.
+        /// Model name as the user wrote it.
         name: String,
-        /// The hub.
+        /// The hub's address.
         endpoint: String,
         /// Whether a token was sent.
         has_token: bool,
     },
-    /// The hub does not show such a repository.
+    /// The repository does not exist or is private.
     #[error(
-        "the hub at {endpoint} shows no repository `{repo}`{}",
+        "the hub at {endpoint} has no repository `{repo}`{}",
         did_you_mean(nearest.as_deref())
     )]
     #[diagnostic(help(
         "check the name; {}",
         if *has_token {
-            "where it is private, your token must be allowed to read it"
+            "for a private repository, use a token that can read it"
         } else {
-            "a private one needs a token: HF_TOKEN=…, or `hf auth login`"
+            "for a private repository, set HF_TOKEN=… or run `hf auth login`"
         }
     ))]
     NoRepository {
         /// The repository.
         repo: String,
-        /// The hub.
+        /// The hub's address.
         endpoint: String,
-        /// A name like it, where there is one.
+        /// A similar name, if any.
         nearest: Option<String>,
         /// Whether a token was sent.
         has_token: bool,
@@ -77,15 +76,15 @@ pub enum HubError {
         "`{repo}` has no revision `{revision}`{}\n  it has {}",
         did_you_mean(nearest.as_deref()), listed(revisions)
     )]
-    #[diagnostic(help("leave --revision out for `main`, or give a full commit"))]
+    #[diagnostic(help("omit --revision for `main`, or use a full commit hash"))]
     NoRevision {
         /// The repository.
         repo: String,
-        /// What was asked for.
+        /// The requested revision.
         revision: String,
-        /// A name like it, where there is one.
+        /// A similar name, if any.
         nearest: Option<String>,
-        /// The branches and tags that there are.
+        /// Available branches and tags.
         revisions: Vec<String>,
     },
     /// The repository has no such GGUF file.
@@ -95,99 +94,99 @@ pub enum HubError {
     )]
     #[diagnostic(help(
         "{}",
-        if held.is_empty() { format!("probity model get {repo} fetches its \
+        if held.is_empty() { format!("probity model get {repo} downloads its \
                                       safetensors") } else { format!("probity model get {repo}:{}", held[0]) }
     ))]
     NoFile {
         /// The repository.
         repo: String,
-        /// What was asked for.
+        /// The requested file.
         file: String,
-        /// A file like it, where there is one.
+        /// A similar file, if any.
         nearest: Option<String>,
-        /// The GGUF files that there are.
+        /// Available GGUF files.
         held: Vec<String>,
     },
-    /// Several files fit.
-    #[error("`{name}` could be {} files:\n{}", held.len(), lines(held))]
-    #[diagnostic(help("choose one, by its name or its quantisation: probity model get {example}"))]
+    /// Several files match.
+    #[error("`{name}` matches {} files:\n{}", held.len(), lines(held))]
+    #[diagnostic(help("choose one by its name or its quantisation: probity model get {example}"))]
     Several {
-        /// The model as it was named.
+        /// Model name as the user wrote it.
         name: String,
         /// The files, each with its size.
         held: Vec<(String, u64)>,
-        /// One of them.
+        /// An example file.
         example: String,
     },
-    /// What the repository holds cannot be read here.
+    /// The repository's files are not supported.
     #[error("`{name}` cannot be used here: {source}")]
-    #[diagnostic(help("look for a repository that has it as GGUF or safetensors; `probity model list` names some"))]
+    #[diagnostic(help("choose a repository with GGUF or safetensors files; `probity model list` names some"))]
     Unreadable {
         /// The model.
         name: String,
-        /// Why.
+        /// Cause.
         #[diagnostic_source]
         source: BoxedError,
     },
-    /// The hub did not give a file, or stopped giving it.
-    #[error("`{file}` of {name} did not come whole: {why}\n  {have} of {bytes} bytes are here")]
-    #[diagnostic(help("probity model get {name} goes on where it stopped"))]
+    /// The hub did not return a file, or the transfer was interrupted.
+    #[error("`{file}` of {name} is incomplete: {why}\n  {have} of {bytes} bytes downloaded")]
+    #[diagnostic(help("run probity model get {name} to continue where it stopped"))]
     Broken {
         /// The model.
         name: String,
         /// The file.
         file: String,
-        /// Bytes that are here.
+        /// Bytes downloaded so far.
         have: u64,
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// The hub's answer makes no sense.
-    #[error("the hub at {endpoint} gave no answer about `{repo}` that can be used: {why}")]
-    #[diagnostic(help("try again later; is HF_ENDPOINT a hub?"))]
+    /// The hub's answer is invalid.
+    #[error("the hub at {endpoint} sent an invalid answer about `{repo}`: {why}")]
+    #[diagnostic(help("try again later, and check that HF_ENDPOINT is a hub"))]
     Answer {
         /// The repository.
         repo: String,
-        /// The hub.
+        /// The hub's address.
         endpoint: String,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
-    /// The whole came, and is not what it should be.
+    /// The downloaded file has the wrong content.
     #[error(
-        "`{file}` of {repo} came with the wrong content and was removed\n  expected {kind} {expected}\n  found    \
-         {kind} {found}"
+        "`{file}` of {repo} had the wrong content and was removed\n  expected {kind} {expected}\n  found    {kind} \
+         {found}"
     )]
-    #[diagnostic(help("try again; if it stays so, something between you and the hub changes what you get"))]
+    #[diagnostic(help("try again; if it fails again, check proxies between you and the hub"))]
     WrongHash {
         /// The repository.
         repo: String,
         /// The file.
         file: String,
-        /// Which hash.
+        /// Kind of hash.
         kind: &'static str,
-        /// What it should hash to.
+        /// Expected hash.
         expected: String,
-        /// What it hashes to.
+        /// Actual hash.
         found: String,
     },
-    /// Not enough space, seen before or while writing.
+    /// Not enough disk space, before or during the download.
     #[error(
         "not enough space in {}: {needed} bytes needed{}",
         path.display(), available.map(|bytes| format!(", {bytes} available")).unwrap_or_default()
     )]
-    #[diagnostic(help("free some, or set HF_HUB_CACHE to a folder on another disk"))]
+    #[diagnostic(help("free some space, or set HF_HUB_CACHE to a folder on another disk"))]
     DiskFull {
         /// The folder.
         path: PathBuf,
-        /// Bytes that were still to come.
+        /// Bytes still to download.
         needed: u64,
-        /// Bytes free, where known.
+        /// Bytes free, if known.
         available: Option<u64>,
     },
-    /// A file of ours, or another process.
+    /// A local file error, or another process holds the lock.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Here(#[from] FetchError),
@@ -205,7 +204,7 @@ fn lines(files: &[(String, u64)]) -> String {
 }
 
 impl HubError {
-    /// An i/o error at `path` with `needed` bytes still to come.
+    /// An I/O error at `path` with `needed` bytes still to download.
     pub(super) fn io(path: &Path, needed: u64, source: io::Error) -> Self {
         match FetchError::io(path, needed, source) {
             FetchError::DiskFull { path, needed, available } => Self::DiskFull { path, needed, available },
@@ -213,7 +212,7 @@ impl HubError {
         }
     }
 
-    /// Why the hub says nothing about a repository.
+    /// The error for a failed request about a repository.
     pub(super) fn of_repository(client: &HubClient, name: &HubName, error: RequestError) -> Self {
         let (repo, endpoint, has_token) = (name.repo.clone(), client.endpoint().to_owned(), client.has_token());
         match error {
@@ -226,7 +225,7 @@ impl HubError {
                 let nearest = nearest(&revision, revisions.iter().map(String::as_str)).map(str::to_owned);
                 Self::NoRevision { repo, revision, nearest, revisions }
             }
-            // The hub says 401 of what is not there too, lest it tell what is private.
+            // The hub also returns 401 for missing repositories, so as not to reveal private ones.
             RequestError::Status { status: 401 | 403 | 404, .. } => {
                 let siblings = HubRepository::siblings(client, &repo);
                 let known = judges().iter().flat_map(KnownJudge::repositories).map(str::to_owned);
@@ -238,7 +237,7 @@ impl HubError {
         }
     }
 
-    /// Why a file of a repository that was just seen did not come.
+    /// The error for a failed download of a file in a known repository.
     pub(super) fn of_transfer(
         client: &HubClient,
         name: &HubName,
@@ -247,7 +246,7 @@ impl HubError {
         error: RequestError,
     ) -> Self {
         match error {
-            // The store behind the hub says 403 too, of a link that has expired: only the hub knows of terms.
+            // The store behind the hub also returns 403, for an expired link. Only the hub itself knows about terms.
             RequestError::Status { code: Some(code), .. } if code == "GatedRepo" => Self::Gated {
                 repo: name.repo.clone(),
                 name: name.to_string(),
@@ -264,7 +263,7 @@ impl HubError {
         }
     }
 
-    /// Why no file of a repository is meant.
+    /// The error if no file or several files of a repository match.
     pub(super) fn of_choice(name: &HubName, why: NoChoice, files: &[RemoteFile]) -> Self {
         match why {
             NoChoice::NoFile(held) => {

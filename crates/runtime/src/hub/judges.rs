@@ -1,21 +1,20 @@
-//! Models of the hub that people judge with. What stands here is public knowledge of their pages; none of them was run
-//! by us.
+//! Hub models commonly used as judges. Data from their public pages; we have run none of them.
 
-/// A way in which a judge's weights can be had.
+/// A repository with a judge's weights in one format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JudgeVariant {
-    /// What to give to `probity model get` and `--model`.
+    /// Name for `probity model get` and `--model`.
     pub name: &'static str,
-    /// How the weights are stored.
+    /// Weight format.
     pub weights: StoredWeights,
 }
 
-/// How weights are stored.
+/// Storage format of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredWeights {
-    /// GGUF, most of it in 4 bits with scales, a part in 6.
+    /// GGUF, mostly 4 bits with scales, partly 6 bits.
     Q4KM,
-    /// GGUF, 8 bits and a scale of 16 for 32 weights.
+    /// GGUF, 8 bits with a 16-bit scale per 32 weights.
     Q80,
     /// safetensors.
     Bf16,
@@ -24,7 +23,7 @@ pub enum StoredWeights {
 }
 
 impl StoredWeights {
-    /// As people call it.
+    /// Common name.
     pub fn label(self) -> &'static str {
         match self {
             Self::Q4KM => "Q4_K_M",
@@ -34,8 +33,8 @@ impl StoredWeights {
         }
     }
 
-    /// Bits of a weight with its share of scales. For `Q4_K_M` a round figure: the share of its 6-bit tensors turns
-    /// with the model.
+    /// Bits per weight including scales. Approximate for `Q4_K_M`, where the share of 6-bit tensors depends on the
+    /// model.
     pub fn bits(self) -> f64 {
         match self {
             Self::Q4KM => 5.0,
@@ -49,52 +48,51 @@ impl StoredWeights {
 /// A judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownJudge {
-    /// As people call it.
+    /// Common name.
     pub title: &'static str,
-    /// Its parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// The licence of the weights.
+    /// Licence of the weights.
     pub licence: &'static str,
-    /// Whether its own repository wants terms to be accepted first.
+    /// Whether its own repository requires accepting terms.
     pub gated: bool,
-    /// What for.
+    /// Description of its purpose.
     pub about: &'static str,
-    /// Its weights, the smallest first.
+    /// Available weights, smallest first.
     pub variants: &'static [JudgeVariant],
 }
 
-/// Memory that a model needs besides its weights, by rule: a tenth of them, and half a gigabyte for keys, values and
-/// activations.
+/// Rule of thumb for memory besides the weights: 10% of them, plus half a gigabyte for keys, values and activations.
 const EXTRA_BYTES: f64 = 0.5e9;
 
 impl KnownJudge {
-    /// Bytes of the weights so stored: parameters × bits / 8.
+    /// Estimated bytes of the weights: parameters × bits / 8.
     pub fn weight_bytes(&self, stored: StoredWeights) -> u64 {
         (self.parameters as f64 * stored.bits() / 8.0) as u64
     }
 
-    /// The repositories of its weights.
+    /// The repositories with its weights.
     #[cfg(feature = "hub")]
     pub(super) fn repositories(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.variants.iter().map(|variant| variant.name.split(':').next().unwrap_or(variant.name))
     }
 
-    /// The most exact weights that can be run in so much memory.
+    /// The most precise weights that fit into this much memory.
     pub fn that_fits(&self, memory: u64) -> Option<&'static JudgeVariant> {
         self.variants.iter().rev().find(|variant| memory_needed(self.weight_bytes(variant.weights)) <= memory)
     }
 }
 
-/// Memory that weights of so many bytes need when they are run, by rule: a tenth and half a gigabyte more.
+/// Estimated memory to run weights of this size: 10% and half a gigabyte more.
 pub fn memory_needed(weight_bytes: u64) -> u64 {
     (weight_bytes as f64).mul_add(1.1, EXTRA_BYTES) as u64
 }
 
-/// The rule of [`memory_needed`] and [`KnownJudge::weight_bytes`], in words.
-pub const MEMORY_RULE: &str = "memory is computed: parameters x bits / 8, a tenth more, and 0.5 GB (Q4_K_M counts 5 \
-                               bits, Q8_0 8.5, BF16 16, F32 32)";
+/// Description of the rule of [`memory_needed`] and [`KnownJudge::weight_bytes`].
+pub const MEMORY_RULE: &str = "memory is computed: parameters x bits / 8, plus 10%, plus 0.5 GB (Q4_K_M counts 5 bits, \
+                               Q8_0 8.5, BF16 16, F32 32)";
 
-/// All judges, family by family, the smallest first.
+/// All judges, by family, smallest first.
 pub fn judges() -> &'static [KnownJudge] {
     &JUDGES
 }
@@ -118,7 +116,7 @@ const fn f32(name: &'static str) -> JudgeVariant {
 const FLAN: &str =
     "encoder-decoder, 512 tokens in training: label probabilities, likelihoods of texts, pairwise questions";
 const SMALL: &str = "small: likelihoods and fluency; weak as a pairwise judge";
-const RATHER_SMALL: &str = "rather small: comparisons with care for position bias";
+const RATHER_SMALL: &str = "rather small: comparisons, with position bias";
 const GENERAL: &str = "judge: comparisons, ratings, revised references; 128k tokens of context";
 const QWEN: &str = "judge: comparisons, ratings, revised references; 32k tokens of context";
 
@@ -216,7 +214,7 @@ static JUDGES: [KnownJudge; 17] = [
         parameters: 7_241_732_096,
         licence: "Apache-2.0",
         gated: false,
-        about: "trained to judge: ratings by a rubric with a reference, and comparisons",
+        about: "trained to judge: ratings with a rubric and a reference, and comparisons",
         variants: &[q4("prometheus-eval/prometheus-7b-v2.0-GGUF:Q4_K_M"), bf16("prometheus-eval/prometheus-7b-v2.0")],
     },
     KnownJudge {
@@ -261,7 +259,7 @@ static JUDGES: [KnownJudge; 17] = [
         licence: "Apache-2.0",
         gated: false,
         about: QWEN,
-        // Qwen's own GGUF files of this size and above are cut into parts.
+        // Qwen's own GGUF files of this size and above are split.
         variants: &[
             q4("bartowski/Qwen2.5-7B-Instruct-GGUF:Q4_K_M"),
             q8("bartowski/Qwen2.5-7B-Instruct-GGUF:Q8_0"),
@@ -332,7 +330,7 @@ mod tests {
             let judge = judges().iter().find(|judge| judge.title == title).expect(title);
             judge.weight_bytes(stored) as f64 / 1e9
         };
-        // Of the repositories' pages, in GB.
+        // From the repositories' pages, in GB.
         for (title, stored, gigabytes) in [
             ("Flan-T5 base", StoredWeights::F32, 0.99),
             ("Llama 3.1 8B Instruct", StoredWeights::Q4KM, 4.92),

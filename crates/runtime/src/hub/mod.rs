@@ -1,8 +1,7 @@
-//! Which models there are, where they lie, how they come here and whether they are what they should be.
+//! Lists, locates, downloads and verifies models.
 //!
-//! [`locate`] turns what a user wrote (a known name, a path, a hub name) into files on this machine and never touches
-//! the network. [`fetch`] does, only when asked to, and only where the crate is built with the feature `hub`.
-//! [`verify()`] hashes what is there.
+//! [`locate`] resolves a model name (a known name, a path, a hub name) to local files without network access. [`fetch`]
+//! downloads, on explicit request and only with the crate feature `hub`. [`verify()`] checks hashes.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -42,7 +41,7 @@ pub use judges::{JudgeVariant, KnownJudge, MEMORY_RULE, StoredWeights, judges, m
 pub use known::{
     HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models, nearest_model,
 };
-pub use locate::{LocateError, LocatedModel, ModelOrigin, Places, WeightFormat, locate, locate_in};
+pub use locate::{LocateError, LocatedModel, ModelOrigin, SearchPaths, WeightFormat, locate, locate_in};
 pub use name::HubName;
 #[cfg(feature = "hub")]
 pub use repository::RemoteFile;
@@ -50,30 +49,30 @@ pub use repository::RemoteFile;
 pub use transfer::ContentHash;
 pub use verify::{FileReport, VerifyError, hash_file, verify};
 
-/// What a long transfer or hash tells whoever waits for it. Every method may be left as it is.
+/// Receives the progress of a long transfer or hash. All methods have default implementations.
 pub trait TransferProgress {
-    /// A line for the user: a source that could not be reached, a file that is used again.
+    /// A message for the user: an unreachable source, a reused file.
     fn notice(&mut self, text: &str) {
         let _ = text;
     }
 
-    /// A step begins: `what` it does, and its size in bytes where that is known. Ends the step before.
+    /// Starts a step: its description, and its size in bytes if known. Ends the previous step.
     fn begin(&mut self, what: &str, total: Option<u64>) {
         let _ = (what, total);
     }
 
-    /// So many bytes of the step were done before it began: they say nothing of how fast it is.
+    /// This many bytes of the step were done before it began, and do not count for its speed.
     fn resume(&mut self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// So many bytes more of the step are done.
+    /// This many more bytes of the step are done.
     fn advance(&mut self, bytes: u64) {
         let _ = bytes;
     }
 }
 
-/// Waits in silence.
+/// Ignores all progress.
 pub struct NoProgress;
 
 impl TransferProgress for NoProgress {}

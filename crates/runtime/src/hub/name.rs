@@ -1,22 +1,22 @@
-//! Names of models on the hub, and which of a repository's files a name means.
+//! Hub model names, and the files of a repository that they refer to.
 
 use std::path::{Component, Path};
 
-/// `ORG/NAME[@REVISION][:FILE]`: a repository of the Hugging Face hub, and what of it is meant.
+/// `ORG/NAME[@REVISION][:FILE]`: a repository of the Hugging Face hub, with an optional revision and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubName {
     /// `organisation/name`; a few old repositories have no organisation.
     pub repo: String,
-    /// A branch, tag or commit; `main` where none is named.
+    /// A branch, tag or commit; default `main`.
     pub revision: Option<String>,
     /// A GGUF file's path in the repository, or its quantisation (`Q4_K_M`).
     pub file: Option<String>,
 }
 
 impl HubName {
-    /// Reads a name. Nothing in it can lead out of the folder of its repository.
+    /// Parses a name. The result cannot point outside the repository's folder.
     pub fn parse(text: &str) -> Option<Self> {
-        // The file first: its path may hold an `@`.
+        // The file first, because its path may contain `@`.
         let (whole, file) = match text.split_once(':') {
             Some((whole, file)) => (whole, Some(file)),
             None => (text, None),
@@ -27,7 +27,7 @@ impl HubName {
         };
         let is_word = |word: &str| {
             let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-            // `..` leads out of the folder, and `.probity` is our own in it.
+            // `..` leaves the folder, and `.probity` is reserved for our files.
             !word.is_empty() && !word.starts_with('.') && word.chars().all(allowed)
         };
         let words: Vec<&str> = repo.split('/').collect();
@@ -40,12 +40,12 @@ impl HubName {
         })
     }
 
-    /// The revision that is meant.
+    /// The revision, or the default.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
     }
 
-    /// The same with a revision, where one is given.
+    /// Sets the revision, if given.
     #[must_use]
     pub fn at(self, revision: Option<&str>) -> Option<Self> {
         let Some(revision) = revision else { return Some(self) };
@@ -59,7 +59,7 @@ impl HubName {
 }
 
 impl std::fmt::Display for HubName {
-    /// As it is typed.
+    /// In the notation of [`parse`](Self::parse).
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.repo)?;
         if let Some(revision) = &self.revision {
@@ -72,7 +72,7 @@ impl std::fmt::Display for HubName {
     }
 }
 
-/// Whether a path lies below the folder that it is joined to, on any system.
+/// Whether a path stays below the folder that it is joined to, on any system.
 pub(super) fn stays_inside(path: &str) -> bool {
     !path.is_empty()
         && !path.contains(['\\', '\0', ':'])
@@ -84,7 +84,7 @@ pub(super) fn is_gguf(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-/// The GGUF files that hold a model, or a part of one: not those of an image projector or of an importance matrix.
+/// GGUF files that contain a model or a part of one, excluding image projectors and importance matrices.
 pub(super) fn ggufs<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let mut found: Vec<&str> = paths
@@ -95,7 +95,7 @@ pub(super) fn ggufs<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str
     found
 }
 
-/// Those of `ggufs` that `wanted` means: the one of that path, else those of that quantisation.
+/// The files of `ggufs` that match `wanted`: the one with that path, otherwise those with that quantisation.
 pub(super) fn meant<'a>(ggufs: &[&'a str], wanted: &str) -> Vec<&'a str> {
     if let Some(exact) = ggufs.iter().find(|path| **path == wanted) {
         return vec![exact];
@@ -107,7 +107,7 @@ pub(super) fn meant<'a>(ggufs: &[&'a str], wanted: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The quantisation at the end of a GGUF file's name: `Q4_K_M` of `model-q4_k_m.gguf`, in upper case.
+/// The quantisation at the end of a GGUF file name, in upper case: `Q4_K_M` for `model-q4_k_m.gguf`.
 pub(super) fn quantisation(path: &str) -> Option<String> {
     let name = path.rsplit('/').next()?;
     let stem = whole_of_part(name).unwrap_or_else(|| name[..name.len() - ".gguf".len()].to_owned());
@@ -127,7 +127,7 @@ fn is_quantisation(label: &str) -> bool {
     bits.bytes().all(|byte| byte.is_ascii_digit()) && known.contains(&kind)
 }
 
-/// The name without its end where it is one of several parts: `model-q8_0` of `model-q8_0-00001-of-00002.gguf`.
+/// The name without the suffix of a part: `model-q8_0` for `model-q8_0-00001-of-00002.gguf`.
 pub(super) fn whole_of_part(path: &str) -> Option<String> {
     let (head, count) = path.rsplit_once("-of-")?;
     let (whole, index) = head.rsplit_once('-')?;

@@ -1,4 +1,4 @@
-//! What the hub says about a repository: the commit of a revision, and its files with their hashes.
+//! Repository metadata from the hub: the commit of a revision, and its files with their hashes.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use super::transfer::ContentHash;
 /// A file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFile {
-    /// Its path in the repository.
+    /// Path in the repository.
     pub path: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What it must hash to.
+    /// Expected hash.
     pub hash: ContentHash,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct HubRepository {
     /// The commit in hex.
     pub(super) commit: String,
     pub(super) files: Vec<RemoteFile>,
-    /// What its page states.
+    /// Licence from its page.
     pub(super) licence: Option<String>,
 }
 
 impl HubRepository {
-    /// Asks for a revision: one answer has its commit and the files of that commit.
+    /// Gets a revision: one answer contains its commit and the files of that commit.
     pub(super) fn read(client: &HubClient, repo: &str, revision: &str) -> Result<Self, RequestError> {
         let repo = client.repo(repo, revision);
         let info = client.json(|| repo.info_request().query("blobs", "true"))?;
@@ -44,7 +44,7 @@ impl HubRepository {
         Ok(Self { commit, files, licence })
     }
 
-    /// The branches and tags that there are.
+    /// Available branches and tags.
     pub(super) fn revisions(client: &HubClient, repo: &str) -> Vec<String> {
         let Ok(answer) = client.api(&format!("models/{repo}/refs")) else { return Vec::new() };
         let names = |kind: &str| {
@@ -54,7 +54,7 @@ impl HubRepository {
         [names("branches"), names("tags")].concat()
     }
 
-    /// Names of repositories of the same organisation.
+    /// Repositories of the same organisation.
     pub(super) fn siblings(client: &HubClient, repo: &str) -> Vec<String> {
         let Some((organisation, _)) = repo.split_once('/') else { return Vec::new() };
         let Ok(answer) = client.api(&format!("models?author={organisation}&limit=500")) else {
@@ -64,7 +64,7 @@ impl HubRepository {
     }
 }
 
-/// A listed file; one without a usable path, size or hash counts as absent.
+/// Parses a listed file; `None` without a usable path, size or hash.
 fn remote_file(entry: &Value) -> Option<RemoteFile> {
     let path = entry["rfilename"].as_str().filter(|path| stays_inside(path))?.to_owned();
     let hash = |value: &Value, digits: usize| {

@@ -1,32 +1,32 @@
-//! Which files of a repository make a model.
+//! Selects the files of a repository that form a model.
 
 use super::name::{ggufs, is_gguf, meant, quantisation, whole_of_part};
 
-/// Files besides the weights that a folder of safetensors is read with, here or by other tools that share the cache.
-/// Not the vocabularies that `tokenizer.json` holds already.
+/// Files besides the weights that are needed for a safetensors folder, here or by other tools that share the cache.
+/// Excludes vocabularies that are also in `tokenizer.json`.
 const SIDE_FILES: [&str; 12] = [
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
     "spiece.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json", INDEX,
     "1_Pooling/config.json",
 ];
 
-/// Which shard holds what.
+/// File name of the shard index.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 
-/// Why no file is chosen.
+/// Why no file was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoChoice {
-    /// There is no such file; the GGUF files that there are.
+    /// The file does not exist; contains the available GGUF files.
     NoFile(Vec<String>),
-    /// Several fit; one must be named.
+    /// Several files match; one must be named.
     Several(Vec<String>),
-    /// Nothing in it can be read here.
+    /// The files are not supported.
     Unreadable(String),
 }
 
-/// The paths that make the model that `wanted` names among `paths`: one GGUF file, or safetensors with what they need;
-/// the weights last.
+/// The paths among `paths` that form the model `wanted`: one GGUF file, or safetensors with their companion files.
+/// Weights come last.
 pub(super) fn select<'a>(paths: &[&'a str], wanted: Option<&str>) -> Result<Vec<&'a str>, NoChoice> {
     let ggufs = ggufs(paths.iter().copied());
     let Some(wanted) = wanted else {
@@ -57,14 +57,14 @@ fn has_extension(path: &str, extension: &str) -> bool {
     path.rsplit_once('.').is_some_and(|(_, found)| found == extension)
 }
 
-/// A model that is cut into several GGUF files is not read here.
+/// Rejects a model that is split into several GGUF files.
 fn whole(path: &str) -> Result<&str, NoChoice> {
     if whole_of_part(path).is_none() {
         return Ok(path);
     }
     let label = quantisation(path).map(|label| format!(" ({label})")).unwrap_or_default();
     Err(NoChoice::Unreadable(format!(
-        "`{path}`{label} is one part of several, and GGUF files in parts are not read here"
+        "`{path}`{label} is one of several parts, and split GGUF files are not supported"
     )))
 }
 
@@ -76,10 +76,10 @@ fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
         }
     }
     let is_single = find(SINGLE).is_some();
-    // An index beside the one file would name shards that are not fetched.
+    // An index next to a single file would name shards that are not downloaded.
     let mut chosen: Vec<&str> =
         SIDE_FILES.iter().filter_map(|name| find(name)).filter(|path| !is_single || *path != INDEX).collect();
-    // By name: `consolidated.safetensors` and the like are the same weights once more.
+    // By name, because files such as `consolidated.safetensors` duplicate the weights.
     let is_shard =
         |path: &&str| path.starts_with("model-") && has_extension(path, "safetensors") && whole_of_part(path).is_some();
     let mut weights: Vec<&str> =
@@ -96,7 +96,7 @@ fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
 
 fn without_weights(paths: &[&str]) -> String {
     if paths.iter().any(|path| ["bin", "pt", "pth", "ckpt"].iter().any(|pickle| has_extension(path, pickle))) {
-        "it has only pickled weights, which can run code when they are opened and are not read here".into()
+        "it has only pickled weights, which can run code when opened and are not supported".into()
     } else {
         "it has neither safetensors nor GGUF files".into()
     }
@@ -106,7 +106,7 @@ fn without_weights(paths: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// The root of a repository as it is usual, with everything that is not wanted.
+    /// Typical root of a repository, with all the files that are not needed.
     const USUAL: [&str; 16] = [
         ".gitattributes", "README.md", "config.json", "flax_model.msgpack", "generation_config.json",
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",

@@ -1,13 +1,13 @@
-//! A hub on this machine for tests: it answers as the Hugging Face hub does, with the faults that a test asks for.
+//! A local test hub that behaves like the Hugging Face hub, with configurable faults.
 //!
-//! Files are served by a second socket, to which `resolve` redirects: whatever must stay at the hub (the token) must
-//! not arrive there.
+//! Files are served by a second socket, to which `resolve` redirects. Data for the hub only (the token) must not be
+//! sent there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The commit that every branch points to.
+/// The commit of every branch.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// A file of the repository.
@@ -15,26 +15,26 @@ pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 pub(crate) struct TestFile {
     pub(crate) path: String,
     pub(crate) content: Vec<u8>,
-    /// SHA-256 where it is large; the hub then gives a pointer's id for git's.
+    /// SHA-256 of a large file; its git id is then that of a pointer.
     pub(crate) sha256: Option<String>,
-    /// The object id of git.
+    /// Git object id.
     pub(crate) oid: String,
 }
 
-/// What goes wrong.
+/// Faults to simulate.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
-    /// Transfers of large files end after so many bytes, one after the other.
+    /// Transfers of large files end after these numbers of bytes, in sequence.
     pub(crate) cut_after: Vec<usize>,
-    /// Ranges are answered with the whole.
+    /// Ranges are answered with the whole file.
     pub(crate) ignores_ranges: bool,
-    /// What is asked without this token is refused with 401.
+    /// Requests without this token get 401.
     pub(crate) token: Option<String>,
-    /// The files are refused with 403: the terms were not accepted.
+    /// File requests get 403: the terms were not accepted.
     pub(crate) gated: bool,
-    /// What large files are called by instead of their hash.
+    /// `ETag` of large files instead of their hash.
     pub(crate) etag: Option<String>,
-    /// So many answers of the API are 503 first.
+    /// Number of API requests that get 503 first.
     pub(crate) busy: usize,
 }
 
@@ -45,7 +45,7 @@ struct State {
     store: String,
 }
 
-/// The hub `org/toy`, branch `main` and tag `v1`, while it lives.
+/// Serves the repository `org/toy` with branch `main` and tag `v1` until dropped.
 pub(crate) struct TestHub {
     pub(crate) endpoint: String,
     state: Arc<Mutex<State>>,
@@ -54,7 +54,7 @@ pub(crate) struct TestHub {
 struct Asked {
     path: String,
     query: String,
-    /// First byte, and the last where it is stated.
+    /// First byte, and the last if given.
     range: Option<(usize, Option<usize>)>,
     token: Option<String>,
 }
@@ -64,7 +64,7 @@ impl TestHub {
         let api = TcpListener::bind("127.0.0.1:0").expect("bind");
         let store = TcpListener::bind("127.0.0.1:0").expect("bind");
         let port = |listener: &TcpListener| listener.local_addr().expect("address").port();
-        // Two hosts by name.
+        // Two host names.
         let (endpoint, store_address) =
             (format!("http://127.0.0.1:{}", port(&api)), format!("http://localhost:{}", port(&store)));
         let state = State { files, faults, asked: Vec::new(), store: store_address };
@@ -74,7 +74,7 @@ impl TestHub {
         Self { endpoint, state }
     }
 
-    /// A line for each request: where, the path, the range and whether a token came.
+    /// One line per request: server, path, range, and whether a token was sent.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
@@ -207,7 +207,7 @@ fn resolve(state: &State, asked: &Asked, rest: &str) -> Vec<u8> {
     }
 }
 
-/// A file, or the range of it.
+/// The content of a file, or a range of it.
 fn content(
     file: &TestFile,
     range: Option<(usize, Option<usize>)>,
@@ -228,7 +228,7 @@ fn store_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
     let Some(file) = state.files.iter().find(|file| asked.path == format!("/{}", file.path)) else {
         return answer("404 Not Found", &[], b"");
     };
-    // Only a whole rest is cut or answered with everything: a single byte is a question about the file.
+    // Faults only apply to requests for the rest of a file; a request for a single byte only probes the file.
     let is_rest = asked.range.is_none_or(|(_, to)| to.is_none());
     let range = asked.range.filter(|_| !(is_rest && state.faults.ignores_ranges));
     let mut bytes = content(file, range, Vec::new());

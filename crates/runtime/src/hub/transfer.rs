@@ -1,4 +1,4 @@
-//! One file from the hub: resumed where it stopped, tried again where the connection broke; and its hash.
+//! Downloads one file from the hub with resume and retries, and verifies its hash.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,12 +13,12 @@ use super::client::{ATTEMPTS, HubClient, RequestError};
 use super::verify::hash_file;
 use crate::weights::hex;
 
-/// What a file must hash to.
+/// Expected hash of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentHash {
-    /// SHA-256 of the content: large files.
+    /// SHA-256 of the content, for large files.
     Sha256(String),
-    /// The object id that git gives it, a SHA-1 over its length and content: small files.
+    /// Git object id, a SHA-1 over length and content, for small files.
     GitBlob(String),
 }
 
@@ -30,7 +30,7 @@ impl ContentHash {
         }
     }
 
-    /// Which hash it is.
+    /// Name of the hash function.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sha256(_) => "sha256",
@@ -38,7 +38,7 @@ impl ContentHash {
         }
     }
 
-    /// The same hash of a file that lies here, in hex.
+    /// Computes the same kind of hash of a local file, in hex.
     pub(super) fn of(&self, path: &Path, progress: &mut dyn TransferProgress) -> io::Result<String> {
         match self {
             Self::Sha256(_) => hash_file(path, progress),
@@ -52,17 +52,17 @@ impl ContentHash {
     }
 }
 
-/// A file that is wanted.
+/// A file to download.
 pub(super) struct WantedFile {
-    /// For the user: what is done.
+    /// Description of the step for the user.
     pub(super) what: String,
     pub(super) address: String,
     pub(super) bytes: u64,
 }
 
-/// Why a file did not come. What had come is kept.
+/// Why a download failed. The partial file is kept.
 pub(super) enum TransferError {
-    /// The hub gave nothing, or stopped giving, as often as it was asked.
+    /// The hub returned nothing, or the transfer was interrupted, in every attempt.
     Hub(RequestError),
     /// The file cannot be written.
     Io(io::Error),
@@ -74,8 +74,7 @@ impl From<io::Error> for TransferError {
     }
 }
 
-/// Downloads a file to `part`, whose folder exists, and continues what is there. Whether its content is right is the
-/// caller's to check.
+/// Downloads a file to `part`, whose folder exists, and resumes a partial file. The caller verifies the content.
 pub(super) fn download(
     client: &HubClient,
     wanted: &WantedFile,
@@ -89,7 +88,7 @@ pub(super) fn download(
     if have > wanted.bytes {
         transfer.start_afresh(progress)?;
     } else if have > 0 {
-        progress.notice(&format!("{}: continuing after the {have} bytes that are here", wanted.what));
+        progress.notice(&format!("{}: continuing after {have} bytes", wanted.what));
         progress.resume(have);
     }
     let (mut failures, mut furthest) = (0, transfer.have);
@@ -99,11 +98,11 @@ pub(super) fn download(
             Err(TransferError::Hub(error)) => error,
             Err(error) => return Err(error),
         };
-        // Compared with the furthest, not the last: where the server does not resume, each attempt begins at nothing
-        // again, and would count as progress for ever.
+        // Compared with the furthest position instead of the last: if the server does not resume, each attempt restarts
+        // and would always count as progress.
         failures = if transfer.have > furthest { 1 } else { failures + 1 };
         furthest = furthest.max(transfer.have);
-        // A connection that was lost may come back; one that was never there is reported at once.
+        // An interrupted connection is retried; a failure to connect is reported immediately.
         let lost = transfer.began && matches!(error, RequestError::Connection(_));
         if !(lost || error.is_busy()) || failures >= ATTEMPTS {
             return Err(TransferError::Hub(error));
@@ -111,7 +110,7 @@ pub(super) fn download(
         progress.notice(&format!("{}: {error}; trying again", wanted.what));
         client.wait(failures, &error);
     }
-    // On the disk before the file gets its name, so that a loss of power leaves no name over half a file.
+    // Synced before renaming, so that a power failure leaves no partial file under the final name.
     Ok(transfer.file.sync_all()?)
 }
 
@@ -131,12 +130,12 @@ impl FileTransfer<'_> {
         Ok(())
     }
 
-    /// Asks for what is missing and takes what comes.
+    /// Requests the missing bytes and appends them.
     fn attempt(&mut self, client: &HubClient, progress: &mut dyn TransferProgress) -> Result<(), TransferError> {
         let broken = |why: String| Err(TransferError::Hub(RequestError::Connection(why)));
         let response = match client.get(&self.wanted.address, self.have) {
             Err(RequestError::Status { status: 416, .. }) if self.have > 0 => {
-                // What is here is not the beginning of what the hub has.
+                // The partial file does not match the hub's file.
                 self.start_afresh(progress)?;
                 client.get(&self.wanted.address, 0)
             }
@@ -145,13 +144,13 @@ impl FileTransfer<'_> {
         .map_err(TransferError::Hub)?;
         self.began = true;
         let is_part = response.status() == 206;
-        // A server may answer a range with the whole file, or with another range: appended, either would make a file of
-        // the right length and the wrong content.
+        // A server may answer a range request with the whole file or another range. Appending either would give the
+        // right length with the wrong content.
         if self.have > 0 && !(is_part && first_byte(&response) == Some(self.have)) {
-            progress.notice(&format!("{}: the server does not resume; starting again", self.wanted.what));
+            progress.notice(&format!("{}: the server cannot resume; starting again", self.wanted.what));
             self.start_afresh(progress)?;
             if is_part {
-                return broken("it answered with another range".into());
+                return broken("it answered with a different range".into());
             }
         }
         let mut reader = response.into_body().into_reader().take(self.wanted.bytes - self.have);
@@ -172,7 +171,7 @@ impl FileTransfer<'_> {
     }
 }
 
-/// Where the range of an answer begins: `bytes 20-99/100` → 20.
+/// Start of an answer's range: `bytes 20-99/100` → 20.
 fn first_byte(response: &Response<Body>) -> Option<u64> {
     let range = response.headers().get("content-range")?.to_str().ok()?;
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
@@ -189,7 +188,7 @@ mod tests {
         let path = dir.path().join("hello");
         std::fs::write(&path, "hello\n").expect("written");
         let of = |hash: ContentHash| hash.of(&path, &mut NoProgress).expect("read");
-        // `printf 'hello\n' | git hash-object --stdin`, and `| sha256sum`.
+        // From `printf 'hello\n' | git hash-object --stdin` and `| sha256sum`.
         assert_eq!(of(ContentHash::GitBlob(String::new())), "ce013625030ba8dba906f756967f9e9ca394464a");
         let sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
         assert_eq!(of(ContentHash::Sha256(String::new())), sha256);

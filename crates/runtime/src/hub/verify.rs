@@ -1,44 +1,44 @@
-//! Whether a known model's files are what they should be.
+//! Verifies the files of known models.
 
 use std::path::{Path, PathBuf};
 
 use super::known::KnownModel;
-use super::locate::{LocateError, ModelOrigin, Places, locate_in};
+use super::locate::{LocateError, ModelOrigin, SearchPaths, locate_in};
 use super::{TransferProgress, WeightFormat};
 use crate::weights::{digest, hex};
 
-/// A file that was hashed.
+/// A verified file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileReport {
     /// Where it lies.
     pub path: PathBuf,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its SHA-256, in hex; the right one.
+    /// Its verified SHA-256, in hex.
     pub sha256: String,
 }
 
-/// Why a model is not verified.
+/// Why verification failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum VerifyError {
-    /// It is not here, or a file's size is wrong already.
+    /// The model was not found, or a file has the wrong size.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Locate(#[from] LocateError),
-    /// A file's content is not what it should be.
+    /// A file has the wrong content.
     #[error(
-        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}",
+        "{} has the wrong content\n  expected sha256 {expected}\n  found    sha256 {found}",
         path.display()
     )]
-    #[diagnostic(help("remove the file, then `probity model get {name}`"))]
+    #[diagnostic(help("remove the file, then run `probity model get {name}`"))]
     WrongHash {
         /// The model.
         name: String,
         /// The file.
         path: PathBuf,
-        /// What it should hash to.
+        /// Expected SHA-256.
         expected: String,
-        /// What it hashes to.
+        /// Actual SHA-256.
         found: String,
     },
     /// A file cannot be read.
@@ -46,14 +46,14 @@ pub enum VerifyError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Hashes every file of a known model, where [`locate_in`] finds it, and compares.
+/// Hashes every file of a known model, located by [`locate_in`], and compares it with the expected hash.
 pub fn verify(
-    places: &Places,
+    places: &SearchPaths,
     model: &KnownModel,
     progress: &mut dyn TransferProgress,
 ) -> Result<Vec<FileReport>, VerifyError> {
@@ -80,7 +80,7 @@ pub fn verify(
     model.files.iter().map(|file| check(file, progress)).collect()
 }
 
-/// The SHA-256 of a file's content, in lower-case hex.
+/// SHA-256 of a file's content, in lower-case hex.
 pub fn hash_file(path: &Path, progress: &mut dyn TransferProgress) -> std::io::Result<String> {
     let digest = digest(path, &mut |bytes| progress.advance(bytes as u64))?;
     Ok(hex(&digest))
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn right_size_with_wrong_content_is_told_with_both_hashes() {
         let dir = tempfile::tempdir().expect("temp");
-        let places = Places { models: dir.path().to_owned(), hf_cache: dir.path().join("hub") };
+        let places = SearchPaths { models: dir.path().to_owned(), hf_cache: dir.path().join("hub") };
         let model = known_model("smollm2-135m-instruct").expect("known");
         std::fs::create_dir_all(places.folder(model)).expect("dir");
         let path = places.folder(model).join(model.files[0].path);

@@ -69,11 +69,11 @@ fn a_model_without_room_is_refused_with_what_fits() {
 }
 
 fn on(devices: &str) -> LoadOptions {
-    // One token at once: these models are smaller than what they make of a thousand.
+    // One token per batch: these models are smaller than the activations of a thousand tokens.
     LoadOptions { devices: devices.parse().expect("devices"), token_budget: Some(1), ..on_candle() }
 }
 
-/// A device with so much room, all of it free.
+/// A device with this much memory, all of it free.
 fn room(free: u64) -> DeviceRoom {
     DeviceRoom { free, total: free }
 }
@@ -119,7 +119,7 @@ fn cards_that_hold_the_model_together_are_named() {
     assert_eq!(together("cuda:0,cuda:1", &[half; 2]), named("cuda:0+cuda:1"));
     assert_eq!(together("cuda:0", &[third; 4]), named("cuda:0+cuda:1+cuda:2"));
     assert_eq!(together("cuda:0+cuda:1", &[third; 3]), named("cuda:0+cuda:1+cuda:2"));
-    // Nothing is named that would not hold it, and no more devices than layers.
+    // Suggests only devices that hold the model, and no more devices than layers.
     assert_eq!(together("cuda:0", &[third]), None);
     assert_eq!(together("cuda:0", &[third - 1; 8]), None);
     let mut memory = ModelMemory::new(&checkpoint, on("cuda:0"));
@@ -131,7 +131,7 @@ fn cards_that_hold_the_model_together_are_named() {
 #[test]
 fn the_device_with_least_room_for_its_layers_decides_about_the_cache() {
     let checkpoint = golden("llama");
-    // Two layers and one: the first device holds twice as much of each token.
+    // Two layers and one: the first device holds twice as much per token.
     let memory = ModelMemory::new(&checkpoint, on("cuda:0+cuda:1"));
     let [first, second] = [0, 1].map(|stage| memory.shares[stage].cache_per_token().expect("not on cpu"));
     assert_eq!(first, 2 * second);
@@ -141,7 +141,7 @@ fn the_device_with_least_room_for_its_layers_decides_about_the_cache() {
         memory.clone().with_cache(8, &rooms).cache_budget()
     };
     assert_eq!(budget([6000, 6000]), 6000);
-    // A thousand bytes there are as many tokens as two thousand on the first.
+    // A thousand bytes there hold as many tokens as two thousand on the first.
     assert_eq!(budget([6000, 1000]), 2000);
     assert_eq!(budget([1000, 6000]), 1000);
 }

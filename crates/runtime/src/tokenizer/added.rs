@@ -1,5 +1,4 @@
-//! Tokens that are matched in text before the model splits it: special tokens and tokens that a user added to a
-//! vocabulary.
+//! Tokens matched in text before the model splits it: special tokens and tokens added to a vocabulary.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -15,22 +14,23 @@ use super::TokenizerError;
 pub(super) struct AddedToken {
     pub(super) id: u32,
     pub(super) content: String,
-    /// Left out of decoded text.
+    /// Dropped from decoded text.
     pub(super) special: bool,
-    /// Steers the model (turns, thoughts, beginning, end); never made from ordinary text. All special tokens do.
+    /// A control marker (turns, reasoning, beginning, end), which ordinary text never contains. Includes all special
+    /// tokens.
     pub(super) steers: bool,
-    /// Matched only where no word character stands beside it.
+    /// Matched only without adjacent word characters.
     pub(super) single_word: bool,
-    /// Takes the white space before it.
+    /// Includes white space before it.
     pub(super) lstrip: bool,
-    /// Takes the white space after it.
+    /// Includes white space after it.
     pub(super) rstrip: bool,
-    /// Matched in the normalised text, itself normalised.
+    /// Matched in normalised text, in its normalised form.
     pub(super) normalized: bool,
 }
 
 impl AddedToken {
-    /// A token that is matched as it is written.
+    /// A token that is matched exactly.
     pub(super) fn plain(id: u32, content: &str, special: bool) -> Self {
         Self {
             id,
@@ -45,12 +45,12 @@ impl AddedToken {
     }
 }
 
-/// Whether tokens that steer are recognised in a text.
+/// Whether control markers are recognised in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Specials {
-    /// As their tokens: the text was laid out by a template.
+    /// As tokens: the text was rendered by a template.
     Recognised,
-    /// As the characters that they are: the text is data.
+    /// As characters: the text is data.
     AsText,
 }
 
@@ -59,11 +59,11 @@ pub(super) enum Specials {
 pub(super) struct Match {
     pub(super) range: Range<usize>,
     pub(super) id: u32,
-    /// What follows the match cannot change it, so a text may be cut at its start.
+    /// Whether following text cannot change the match, so a text may be split at its start.
     pub(super) firm: bool,
 }
 
-/// Finds added tokens: of those that begin first, the longest.
+/// Finds added tokens: the leftmost, and among those the longest.
 #[derive(Debug, Clone)]
 pub(super) struct Matcher {
     automaton: AhoCorasick,
@@ -72,25 +72,25 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher of `tokens` by the patterns beside them.
+    /// A matcher for `tokens` with their patterns.
     pub(super) fn new(tokens: Vec<(String, AddedToken)>) -> Result<Self, TokenizerError> {
         let longest = tokens.iter().map(|(pattern, _)| pattern.len()).max().unwrap_or(0);
         let (patterns, tokens): (Vec<_>, Vec<_>) =
             tokens.into_iter().filter(|(pattern, _)| !pattern.is_empty()).unzip();
         let automaton = AhoCorasick::builder()
-            // The library's own rule for added tokens: one that begins another must not hide it.
+            // The library's own rule for added tokens: a prefix must not hide a longer token.
             .match_kind(MatchKind::LeftmostLongest)
             .build(&patterns)
             .map_err(|source| TokenizerError::unsupported("added tokens", source.to_string()))?;
         Ok(Self { automaton, tokens, longest })
     }
 
-    /// Bytes of the longest pattern.
+    /// Length of the longest pattern in bytes.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The matches in `text`, in order, without overlap.
+    /// The matches in `text`, in order and without overlap.
     pub(super) fn find(&self, text: &str, specials: Specials) -> Vec<Match> {
         let mut matches = Vec::new();
         let mut taken = 0;
@@ -105,7 +105,7 @@ impl Matcher {
             {
                 continue;
             }
-            // White space that the match before has taken is not taken twice.
+            // White space included in the previous match is not included again.
             let start = if token.lstrip { before.trim_end().len().max(taken) } else { found.start() };
             let end = if token.rstrip { text.len() - after.trim_start().len() } else { found.end() };
             matches.push(Match { range: start..end, id: token.id, firm: token.steers && !token.single_word });
@@ -115,14 +115,13 @@ impl Matcher {
     }
 }
 
-/// Unicode's word characters (UTS 18, annex C), as the reference has them: marks count, fractions do not.
+/// Unicode's word characters (UTS 18, annex C), as in the reference: marks count, fractions do not.
 fn is_word(c: char) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w").expect("a valid pattern"));
     c.is_ascii_alphanumeric() || c == '_' || (!c.is_ascii() && WORD.is_match(c.encode_utf8(&mut [0; 4])))
 }
 
-/// A text in which the `sentinel` character keeps literals of special tokens apart, so that none of them is recognised
-/// in it.
+/// Inserts the `sentinel` character into literals of special tokens, so that none is recognised.
 #[derive(Debug, Clone)]
 pub(super) struct Protector {
     automaton: Option<AhoCorasick>,
@@ -142,14 +141,14 @@ impl Protector {
         Ok(Self { automaton, patterns })
     }
 
-    /// Whether `text` spells a special token out.
+    /// Whether `text` contains a literal of a special token.
     pub(super) fn is_spelled_in(&self, text: &str) -> bool {
         self.automaton.as_ref().is_some_and(|automaton| automaton.is_match(text))
     }
 
-    /// `text` with `sentinel` inside each literal of a special token, overlapping ones too, and inside what could
-    /// become one together with its neighbours: a beginning of one at the end, an end of one at the start, the middle
-    /// of one; white space around the text aside.
+    /// Inserts `sentinel` into each literal of a special token in `text`, including overlapping ones, and into text
+    /// that could form one with its neighbours: a prefix at the end, a suffix at the start, or a middle part. Ignores
+    /// surrounding white space.
     pub(super) fn protect(&self, text: &str, sentinel: char) -> String {
         let Some(automaton) = &self.automaton else { return text.to_owned() };
         let after_first = |literal: &str| literal.chars().next().map_or(0, char::len_utf8);
@@ -185,9 +184,9 @@ impl Protector {
         protected
     }
 
-    /// A character that none of `texts` contains: of the noncharacters and private-use characters, the first.
+    /// The first character of the noncharacters and private-use characters that none of `texts` contains.
     pub(super) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
-        // Noncharacters first: Unicode keeps them for a program's own use, so texts hardly have one.
+        // Noncharacters first: Unicode reserves them for internal use, so texts rarely contain one.
         let mut candidates = ('\u{fdd0}'..='\u{fdef}').chain('\u{e000}'..='\u{f8ff}');
         candidates.find(|&candidate| texts.clone().all(|text| !text.contains(candidate))).ok_or_else(|| {
             TokenizerError::unsupported("the text", "it holds every noncharacter and private-use character".to_owned())

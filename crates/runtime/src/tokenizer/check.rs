@@ -1,6 +1,5 @@
-//! What is looked at in a `tokenizer.json` before the library reads it, which trusts such files: steps that take no
-//! end, texts that grow without bound, and parts that do not fit one another, over which it panics or which it passes
-//! over.
+//! Checks a `tokenizer.json` before the library parses it. The library trusts such files: unbounded steps, unbounded
+//! growth of texts, and inconsistent parts, on which it panics or which it ignores.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,14 +11,14 @@ use serde_json::Value as Json;
 
 use super::pipeline::missing_byte;
 
-/// Steps of one kind, one inside the other or behind it; real tokenizers have up to six.
+/// Maximum number of steps of one kind, nested or in sequence; real tokenizers have up to six.
 const MAX_STEPS: usize = 64;
-/// How many bytes all replacements together may make of one; real ones make some ten (a ligature of Arabic).
+/// Maximum growth factor in bytes over all replacements; real ones reach about ten (an Arabic ligature).
 const MAX_GROWTH: usize = 256;
-/// Tokens that stand before and after a text; real ones have up to four.
+/// Maximum number of special tokens around a text; real tokenizers have up to four.
 const MAX_FRAME: usize = 256;
 
-/// The parts of a `tokenizer.json` that the library would read unchecked.
+/// The parts of a `tokenizer.json` that the library does not check.
 #[derive(serde::Deserialize)]
 pub(super) struct UncheckedParts {
     #[serde(default)]
@@ -32,7 +31,7 @@ pub(super) struct UncheckedParts {
     pub(super) decoder: Json,
     #[serde(default)]
     added_tokens: Vec<Added>,
-    pub(super) model: Model,
+    pub(super) model: VocabularyModel,
 }
 
 #[derive(serde::Deserialize)]
@@ -42,7 +41,7 @@ struct Added {
 }
 
 #[derive(serde::Deserialize)]
-pub(super) struct Model {
+pub(super) struct VocabularyModel {
     #[serde(default)]
     pub(super) unk_token: Option<String>,
     #[serde(default)]
@@ -55,53 +54,53 @@ pub(super) struct Model {
     ignore_merges: bool,
     #[serde(default)]
     vocab: Vocabulary,
-    /// Counted alone.
+    /// Only counted.
     #[serde(default)]
     merges: Option<Vec<IgnoredAny>>,
 }
 
-/// What is wrong with a part of a `tokenizer.json`.
+/// An invalid part of a `tokenizer.json`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PartError {
     #[error("`{part}` has {steps} steps; {MAX_STEPS} are allowed")]
     Steps { part: &'static str, steps: usize },
-    #[error("`{part}` may make {growth} bytes of one; {MAX_GROWTH} are allowed")]
+    #[error("`{part}` may turn one byte into {growth}; {MAX_GROWTH} are allowed")]
     Growth { part: &'static str, growth: usize },
     #[error("`{part}`: {source}")]
     Charsmap { part: &'static str, source: Damaged },
     #[error(
-        "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes \
-         characters of bytes"
+        "`decoder` maps characters to bytes (ByteLevel), but neither `normalizer` nor `pre_tokenizer` maps bytes to \
+         characters"
     )]
     DecoderAlone,
     #[error("`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it")]
     NoByte { byte: u8 },
-    #[error("the added token `{name}` has id {id} in `added_tokens`, and the vocabulary gives it {found}")]
+    #[error("the added token `{name}` has id {id} in `added_tokens`, but {found} in the vocabulary")]
     Added { name: String, id: u32, found: String },
-    #[error("`model.dropout` draws other tokens each time, so no score could be had again")]
+    #[error("`model.dropout` makes tokens random, so scores would not be reproducible")]
     Dropout,
-    #[error("`model.merges` is empty, though the vocabulary has {pieces} pieces, which only merges make")]
+    #[error("`model.merges` is empty, but the vocabulary has {pieces} pieces that need merges")]
     NoMerges { pieces: usize },
-    #[error("`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain")]
+    #[error("`post_processor.{form}` has the token `{name}`, which is missing in `special_tokens`")]
     Template { form: &'static str, name: String },
-    #[error("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed")]
+    #[error("`post_processor` adds {tokens} tokens around a text; {MAX_FRAME} are allowed")]
     Frame { tokens: usize },
 }
 
-/// What is wrong with sentencepiece's table of replacements.
+/// An invalid sentencepiece replacement table.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`precompiled_charsmap` is damaged: {what}")]
 pub(super) struct Damaged {
     what: String,
 }
 
-/// Text from a file for a message: its beginning, escaped.
+/// The beginning of a text from a file, escaped for a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
 impl UncheckedParts {
-    /// What is wrong, with the part's name.
+    /// Checks all parts; the error names the invalid one.
     pub(super) fn check(&self) -> Result<(), PartError> {
         for (name, value) in [
             ("normalizer", &self.normalizer),
@@ -127,8 +126,8 @@ impl UncheckedParts {
         self.model.check()
     }
 
-    /// A byte-level tokenizer makes characters of bytes before it makes bytes of characters, and has a piece for each
-    /// byte that a text may have: else the library drops what it has none for.
+    /// Checks a byte-level tokenizer: bytes become characters before characters become bytes, and every possible byte
+    /// has a piece. Otherwise the library drops bytes.
     fn check_bytes(&self) -> Result<(), PartError> {
         let has = |part: &Json| steps(part).iter().any(|step| step["type"] == "ByteLevel");
         let (before, after) = (has(&self.normalizer) || has(&self.pre_tokenizer), has(&self.decoder));
@@ -136,7 +135,7 @@ impl UncheckedParts {
             return Err(PartError::DecoderAlone);
         }
         let is_bpe = self.model.kind.as_deref() == Some("BPE");
-        // With an unknown token the library has something to write in a missing byte's place.
+        // With an unknown token, the library writes that for a missing byte.
         if before && is_bpe && self.model.unk_token.is_none() {
             let added = self.added_tokens.iter().map(|token| token.content.as_str());
             if let Some(byte) = missing_byte(self.model.vocab.characters.iter().map(String::as_str).chain(added)) {
@@ -146,7 +145,7 @@ impl UncheckedParts {
         Ok(())
     }
 
-    /// Whether each added token has the id that the file gives it; `id_of` says which one the library gave.
+    /// Checks that each added token has the id from the file; `id_of` returns the library's id.
     pub(super) fn check_added(&self, id_of: impl Fn(&str) -> Option<u32>) -> Result<(), PartError> {
         let wrong = self.added_tokens.iter().find_map(|token| {
             let found = id_of(&token.content);
@@ -158,7 +157,7 @@ impl UncheckedParts {
     }
 }
 
-impl Model {
+impl VocabularyModel {
     fn check(&self) -> Result<(), PartError> {
         if self.dropout.is_some_and(|dropout| dropout != 0.0) {
             return Err(PartError::Dropout);
@@ -175,13 +174,13 @@ impl Model {
     }
 }
 
-/// A vocabulary, counted.
+/// Vocabulary statistics.
 #[derive(Default)]
 struct Vocabulary {
     pieces: usize,
-    /// Characters of the longest piece.
+    /// Length of the longest piece in characters.
     longest: usize,
-    /// Pieces of one character, of which a byte-level tokenizer has one for each byte.
+    /// Pieces of one character. A byte-level tokenizer has one for each byte.
     characters: Vec<String>,
 }
 
@@ -207,15 +206,15 @@ impl<'de> Deserialize<'de> for Vocabulary {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
                 let mut found = Vocabulary::default();
-                // Asked for membership alone, so its order does not matter.
+                // Used only for membership, so its order does not matter.
                 let mut ids = HashSet::new();
                 while let Some((piece, id)) = map.next_entry::<String, u32>()? {
                     found.add(&piece);
-                    // Changes at random have done this to a file, and the library read on.
+                    // Fuzzing produced such a file, and the library accepted it.
                     if !ids.insert(id) {
                         let piece = shown(&piece);
                         return Err(A::Error::custom(format!(
-                            "`model.vocab` gives the piece `{piece}` the id {id}, which another piece has"
+                            "`model.vocab` gives the piece `{piece}` the id {id} of another piece"
                         )));
                     }
                 }
@@ -234,7 +233,7 @@ impl<'de> Deserialize<'de> for Vocabulary {
     }
 }
 
-/// The steps of a part, those of sequences one by one.
+/// The steps of a part, with sequences flattened.
 fn steps(part: &Json) -> Vec<&Json> {
     let inner =
         ["normalizers", "pretokenizers", "processors", "decoders"].into_iter().find_map(|name| part[name].as_array());
@@ -245,7 +244,7 @@ fn steps(part: &Json) -> Vec<&Json> {
     }
 }
 
-/// How many bytes a step may make of one.
+/// Maximum bytes that a step makes of one byte.
 fn growth(step: &Json) -> Result<usize, Damaged> {
     let len = |value: &Json| value.as_str().map_or(0, str::len);
     match step["type"].as_str() {
@@ -253,13 +252,13 @@ fn growth(step: &Json) -> Result<usize, Damaged> {
             let content = len(&step["content"]);
             Ok(match step["pattern"]["String"].as_str().map(str::len) {
                 Some(pattern) if pattern > 0 => content.div_ceil(pattern).max(1),
-                // A regular expression may match nothing at all, before each byte.
+                // A regular expression can match the empty string before each byte.
                 _ => content + 1,
             })
         }
         Some("Prepend") => Ok(len(&step["prepend"]) + 1),
-        // Each byte of a character beyond ASCII becomes one of two; a piece of one byte may get a space before it. A
-        // fuzzer chained such steps and had 67 million bytes of one.
+        // A non-ASCII byte becomes two; a piece of one byte may get a leading space. A fuzzer chained such steps and
+        // turned one byte into 67 million.
         Some("ByteLevel") => Ok(if step["add_prefix_space"] == true { 4 } else { 2 }),
         Some("Metaspace") => Ok(1 + len(&step["replacement"])),
         Some("Precompiled") => charsmap(step["precompiled_charsmap"].as_str().unwrap_or_default()),
@@ -267,7 +266,7 @@ fn growth(step: &Json) -> Result<usize, Damaged> {
     }
 }
 
-/// A template names only tokens that it explains.
+/// Checks that a template only names tokens that it defines.
 fn template(step: &Json) -> Result<(), PartError> {
     if step["type"] != "TemplateProcessing" {
         return Ok(());
@@ -285,7 +284,7 @@ fn template(step: &Json) -> Result<(), PartError> {
     if tokens > MAX_FRAME { Err(PartError::Frame { tokens }) } else { Ok(()) }
 }
 
-/// A node of sentencepiece's table, as `spm_precompiled` reads it: a unit of a double array (Darts-clone).
+/// A node of sentencepiece's table as read by `spm_precompiled`: a unit of a double array (Darts-clone).
 #[derive(Clone, Copy)]
 struct Node(usize);
 
@@ -307,10 +306,11 @@ impl Node {
     }
 }
 
-/// How many bytes sentencepiece's table of replacements may make of one; an error where a text could lead out of it.
+/// Maximum bytes that sentencepiece's replacement table makes of one byte. An error if a text could lead outside the
+/// table.
 ///
-/// The table is the size of a double array, the array, and the texts that its leaves point to, each ended by a zero
-/// byte. The library trusts the size and every place.
+/// The table consists of the size of a double array, the array, and the zero-terminated texts that its leaves point to.
+/// The library trusts the size and all offsets.
 fn charsmap(text: &str) -> Result<usize, Damaged> {
     let damaged = |what: &str| Damaged { what: what.to_owned() };
     let bytes = STANDARD.decode(text).map_err(|error| damaged(&error.to_string()))?;
@@ -320,7 +320,7 @@ fn charsmap(text: &str) -> Result<usize, Damaged> {
     let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| damaged("it has no size"))?;
     let size = u32::from_le_bytes(*size) as usize;
     if size == 0 || !size.is_multiple_of(4) || size > rest.len() {
-        return Err(damaged(&format!("it says that its array has {size} bytes, and has {}", rest.len())));
+        return Err(damaged(&format!("its array should have {size} bytes, but has {}", rest.len())));
     }
     let (array, texts) = rest.split_at(size);
     let array: Vec<Node> =
@@ -330,11 +330,11 @@ fn charsmap(text: &str) -> Result<usize, Damaged> {
     let mut seen = vec![false; array.len()];
     let mut open = vec![(array[0].offset(), 0_usize)];
     while let Some((at, depth)) = open.pop() {
-        // Every byte may come next.
+        // Any byte may follow.
         if at | 0xff >= array.len() {
-            return Err(damaged("a place in its array lies outside of it"));
+            return Err(damaged("an offset is outside its array"));
         }
-        // A damaged array may lead back to where it came from.
+        // A corrupt array may contain a cycle.
         if std::mem::replace(&mut seen[at], true) {
             continue;
         }
@@ -345,10 +345,9 @@ fn charsmap(text: &str) -> Result<usize, Damaged> {
             }
             let next = (at ^ byte) ^ node.offset();
             if node.has_leaf() {
-                let leaf = array.get(next).ok_or_else(|| damaged("a leaf of its array lies outside of it"))?.value();
-                let text = texts
-                    .get(leaf..)
-                    .ok_or_else(|| damaged("a text lies outside of it, or begins inside a character"))?;
+                let leaf = array.get(next).ok_or_else(|| damaged("a leaf is outside its array"))?.value();
+                let text =
+                    texts.get(leaf..).ok_or_else(|| damaged("a text is outside it, or begins inside a character"))?;
                 let len = text.bytes().take_while(|&byte| byte != 0).count();
                 growth = growth.max(len.div_ceil(depth + 1));
             }
@@ -387,14 +386,14 @@ mod tests {
         let replace = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
         let grown =
             refused(&|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace.clone(); 5]}));
-        assert!(grown.contains("may make 1000000000000000 bytes of one"), "{grown}");
+        assert!(grown.contains("may turn one byte into 1000000000000000"), "{grown}");
         for (part, list) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
             let doubled =
                 refused(&|file| file[part] = json!({"type": "Sequence", list: vec![json!({"type": "ByteLevel"}); 26]}));
-            assert!(doubled.contains("may make 67108864 bytes of one"), "{doubled}");
+            assert!(doubled.contains("may turn one byte into 67108864"), "{doubled}");
         }
         let absent = refused(&|file| file["post_processor"]["special_tokens"] = json!({}));
-        assert!(absent.contains("the token `[CLS]`, which `special_tokens` does not explain"), "{absent}");
+        assert!(absent.contains("the token `[CLS]`, which is missing in `special_tokens`"), "{absent}");
         let dropped = refused(&|file| file["model"]["dropout"] = json!(0.1));
         assert!(dropped.contains("`model.dropout`"), "{dropped}");
         let vocab: serde_json::Map<String, Json> = (0..1_000).map(|id| (format!("piece{id}"), json!(id))).collect();
@@ -418,7 +417,7 @@ mod tests {
         let lost = byte_level(&|vocab, _| drop(vocab.remove("R"))).expect_err("refused");
         assert!(lost.contains("no piece for the byte 0x52"), "{lost}");
         let shared = byte_level(&|vocab, _| vocab["R"] = vocab["S"].clone()).expect_err("refused");
-        assert!(shared.contains("which another piece has"), "{shared}");
+        assert!(shared.contains("of another piece"), "{shared}");
         let bytes = byte_level(&|_, steps| *steps = Json::Null).expect_err("refused");
         assert!(bytes.contains("neither `normalizer` nor `pre_tokenizer`"), "{bytes}");
     }
@@ -434,8 +433,8 @@ mod tests {
                 "{damaged}"
             );
         }
-        // One block in which `a` has the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so that its leaf
-        // lies at 0xe1.
+        // One block in which `a` maps to the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so its leaf is
+        // at 0xe1.
         let mut array = vec![0_u32; 256];
         array[0x61] = (0x80 << 10) | (1 << 8) | 0x61;
         array[0xe1] = 1 << 31;
@@ -447,10 +446,10 @@ mod tests {
         };
         assert_eq!(with(&table(&array, b"bc\0")), Ok(()));
         let long = with(&table(&array, &[b'x'; 1_000])).expect_err("too long").to_string();
-        assert!(long.contains("may make 1000 bytes of one"), "{long}");
+        assert!(long.contains("may turn one byte into 1000"), "{long}");
         assert!(with(&table(&array, &[0xff])).is_err_and(|why| why.to_string().contains("UTF-8")));
         array[0xe1] = (1 << 31) | 7;
-        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("a text lies outside")));
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("a text is outside")));
         array[0x61] = (0x3fff << 10) | 0x61;
         assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("outside of it")));
     }
@@ -461,9 +460,6 @@ mod tests {
         let parts: UncheckedParts = serde_json::from_value(file).expect("readable");
         assert_eq!(parts.check_added(|_| Some(2)), Ok(()));
         let wrong = parts.check_added(|_| Some(1)).expect_err("another id");
-        assert_eq!(
-            wrong.to_string(),
-            "the added token `<s>` has id 2 in `added_tokens`, and the vocabulary gives it 1"
-        );
+        assert_eq!(wrong.to_string(), "the added token `<s>` has id 2 in `added_tokens`, but 1 in the vocabulary");
     }
 }

@@ -1,4 +1,4 @@
-//! Tokenizers from the vocabulary inside a GGUF file.
+//! Tokenizers from the vocabulary in a GGUF file.
 
 use probity_models::WeightSource as _;
 use tokenizers::decoders::DecoderWrapper;
@@ -28,16 +28,15 @@ const UNUSED: i64 = 5;
 const BYTE: i64 = 6;
 
 impl Tokenizer {
-    /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut
-    /// into words as `tokenizer.ggml.pre` says), `llama` (sentencepiece, from the pieces' scores), `t5`
-    /// (sentencepiece's unigram model) or `bert` (`WordPiece`).
+    /// Builds the tokenizer from the file's `tokenizer.ggml.*` metadata. Kinds: `gpt2` (byte-level merges, split into
+    /// words by `tokenizer.ggml.pre`), `llama` (sentencepiece, from the scores of pieces), `t5` (sentencepiece's
+    /// unigram model) and `bert` (`WordPiece`).
     ///
-    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for
-    /// `llama`, by the family's custom for `gpt2`.
+    /// Text gets a beginning-of-sequence token if `add_bos_token` says so; by default always for `llama`, and depending
+    /// on the family for `gpt2`.
     ///
-    /// Where `token_type` is missing, types are told from what else the file says: the tokens named as beginning, end
-    /// or unknown and those written as special ones are special, `<0xNN>` of a `llama` vocabulary are bytes, all others
-    /// are ordinary.
+    /// Without `token_type`, types are inferred: tokens named as beginning, end or unknown and those written like
+    /// special tokens are special, `<0xNN>` in a `llama` vocabulary are bytes, and all others are ordinary.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
         let vocabulary = GgufVocabulary::read(file)?;
         match vocabulary.model {
@@ -56,7 +55,7 @@ impl Tokenizer {
     }
 }
 
-/// What every kind has.
+/// Data common to all kinds.
 pub(super) struct GgufVocabulary<'a> {
     pub(super) file: &'a GgufFile,
     model: &'a str,
@@ -67,7 +66,7 @@ pub(super) struct GgufVocabulary<'a> {
 
 impl<'a> GgufVocabulary<'a> {
     fn read(file: &'a GgufFile) -> Result<Self, TokenizerError> {
-        let missing = |key: &str| file.metadata_error(key, "it is missing, so the file brings no tokenizer");
+        let missing = |key: &str| file.metadata_error(key, "it is missing, so the file has no tokenizer");
         let model = file.string("tokenizer.ggml.model")?.ok_or_else(|| missing("tokenizer.ggml.model"))?;
         let tokens = file.strings("tokenizer.ggml.tokens")?.ok_or_else(|| missing("tokenizer.ggml.tokens"))?;
         if tokens.is_empty() {
@@ -119,10 +118,10 @@ impl<'a> GgufVocabulary<'a> {
         })
     }
 
-    /// The pieces' scores, each a number.
+    /// Scores of the pieces; each must be a number.
     pub(super) fn scores(&self) -> Result<&'a [f64], TokenizerError> {
         let key = "tokenizer.ggml.scores";
-        let missing = || self.file.metadata_error(key, "it is missing, which a sentencepiece vocabulary needs");
+        let missing = || self.file.metadata_error(key, "it is missing, but a sentencepiece vocabulary needs it");
         let scores = self.file.floats(key)?.ok_or_else(missing)?;
         check_len(self.file, key, scores.len(), self.tokens.len())?;
         match scores.iter().position(|score| score.is_nan()) {
@@ -134,7 +133,7 @@ impl<'a> GgufVocabulary<'a> {
     }
 }
 
-/// The chat template of a GGUF file: `chat_template.jinja` beside it, else the file's own.
+/// The chat template of a GGUF file: `chat_template.jinja` next to it, otherwise the file's own.
 pub fn chat_template_of_gguf(file: &GgufFile) -> Result<Option<TemplateSource>, TokenizerError> {
     let path = file.path();
     if let Some(template) = path.parent().map(template_file_of).transpose()?.flatten() {
@@ -144,7 +143,7 @@ pub fn chat_template_of_gguf(file: &GgufFile) -> Result<Option<TemplateSource>, 
     Ok(own.map(|text| TemplateSource { text: text.to_owned(), path }))
 }
 
-/// The token that the file names as its `name`.
+/// The token that the file assigns to `name`.
 fn token_id(file: &GgufFile, tokens: &StringTable, name: &str) -> Result<Option<u32>, TokenizerError> {
     let key = format!("tokenizer.ggml.{name}_token_id");
     match file.token_id(&key)? {
@@ -156,9 +155,8 @@ fn token_id(file: &GgufFile, tokens: &StringTable, name: &str) -> Result<Option<
     }
 }
 
-/// The tokens' types, as the file says or by what they look like. Tokens that steer the model are control tokens even
-/// where the file calls them user-defined, as converters do with the turn tokens of a fine-tune: text would be cut into
-/// them otherwise.
+/// Token types from the file, or inferred from the tokens' text. Control markers become control tokens even if the file
+/// calls them user-defined, as converters do with turn tokens of a fine-tune. Otherwise text would be split at them.
 fn read_types(file: &GgufFile, model: &str, tokens: &StringTable) -> Result<Vec<i64>, TokenizerError> {
     let key = "tokenizer.ggml.token_type";
     let given = file.integers(key)?;
@@ -170,7 +168,7 @@ fn read_types(file: &GgufFile, model: &str, tokens: &StringTable) -> Result<Vec<
             .collect(),
     };
     check_len(file, key, types.len(), tokens.len())?;
-    // A type that there is none of would leave a token neither text nor special.
+    // A token with an invalid type would be neither text nor special.
     if let Some((id, kind)) = types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind)) {
         return Err(file
             .metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}"))
@@ -186,7 +184,7 @@ fn read_types(file: &GgufFile, model: &str, tokens: &StringTable) -> Result<Vec<
         .map(|name| token_id(file, tokens, name))
         .collect::<Result<Vec<_>, _>>()?;
     for (id, (text, kind)) in tokens.iter().zip(&mut types).enumerate() {
-        // What a file calls ordinary stays so, where it gives types at all.
+        // If the file has types, tokens declared as ordinary stay so.
         let open = *kind == USER_DEFINED || (given.is_none() && *kind == NORMAL);
         if open && (looks_special(text) || named.contains(&Some(id as u32))) {
             *kind = CONTROL;
@@ -207,18 +205,14 @@ fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerErr
     let key = "tokenizer.ggml.pre";
     let name = file.string(key)?;
     let Some(family) = pretokenizers::family(name.unwrap_or(UNKNOWN_TO_CONVERTER)) else {
-        let why = format!(
-            "this version does not know how `{}` splits text into words; it knows {}",
-            name.unwrap_or_default(),
-            pretokenizers::known()
-        );
-        let hint = "use the model's safetensors files, whose tokenizer.json says it; probity model get OWNER/NAME fetches them";
+        let why = format!("unknown pre-tokenizer `{}`; known are {}", name.unwrap_or_default(), pretokenizers::known());
+        let hint = "use the model's safetensors files, whose tokenizer.json defines it: probity model get OWNER/NAME";
         return Err(file.metadata_error_with(key, why, hint).into());
     };
     let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| {
         file.metadata_error("tokenizer.ggml.merges", source.to_string())
     };
-    // A text that occurs twice keeps its first id.
+    // A duplicate text keeps its first id.
     let mut vocab = Vocab::with_capacity(vocabulary.tokens.len());
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         vocab.entry(token.to_owned()).or_insert(id as u32);
@@ -246,7 +240,7 @@ fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerErr
     })
 }
 
-/// What a user should know of a file whose converter did not know the tokenizer.
+/// Warns about a file whose converter did not recognise the tokenizer.
 fn caution(name: Option<&str>) -> Option<String> {
     let found = match name {
         None => "has no `tokenizer.ggml.pre`",
@@ -254,8 +248,8 @@ fn caution(name: Option<&str>) -> Option<String> {
         Some(_) => return None,
     };
     Some(format!(
-        "the GGUF file {found}: its converter did not know how the tokenizer splits text into words, so token ids and \
-         scores may differ from the original model's; use a newer conversion or the safetensors files"
+        "the GGUF file {found}: its converter did not know the pre-tokenizer, so token ids and scores may differ from \
+         those of the original model; use a newer conversion or the safetensors files"
     ))
 }
 
@@ -263,10 +257,10 @@ fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, 
     let key = "tokenizer.ggml.merges";
     let merges = file
         .strings(key)?
-        .ok_or_else(|| file.metadata_error(key, "it is missing, which a byte-level vocabulary needs"))?;
+        .ok_or_else(|| file.metadata_error(key, "it is missing, but a byte-level vocabulary needs it"))?;
     let mut pairs = Vec::with_capacity(merges.len());
     for (index, merge) in merges.iter().enumerate() {
-        // The first piece may itself begin with a space in files of older converters, so the separator is the first one
+        // In files of older converters, the first piece may start with a space, so the separator is the first space
         // after it.
         let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
         let Some((left, right)) = at.map(|at| (&merge[..at], &merge[at + 1..])) else {
@@ -289,9 +283,7 @@ fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Tokenizer
     let file = vocabulary.file;
     for key in ["tokenizer.ggml.remove_extra_whitespaces", "tokenizer.ggml.treat_whitespace_as_suffix"] {
         if file.bool(key)? == Some(true) {
-            return Err(file
-                .metadata_error(key, "this rule of the tokenizer is not honoured, so ids would be wrong")
-                .into());
+            return Err(file.metadata_error(key, "this tokenizer rule is not supported, so ids would be wrong").into());
         }
     }
     let scores = vocabulary.scores()?;
@@ -304,7 +296,7 @@ fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Tokenizer
         _ => PieceKind::Other,
     };
     let mut kinds: Vec<PieceKind> = vocabulary.tokens.iter().zip(&vocabulary.types).map(kind).collect();
-    // These are matched before the text is cut into pieces, and not at all in data.
+    // Matched before the text is split into pieces, and never in data.
     let steering: Vec<AddedToken> = vocabulary.added.iter().filter(|token| token.steers).cloned().collect();
     for token in &steering {
         kinds[token.id as usize] = PieceKind::Other;
@@ -314,11 +306,11 @@ fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Tokenizer
     let roles = roles.without_unknown_in_two_roles();
     let texts = vocabulary.tokens.iter().map(str::to_owned).collect();
     let model = SpmVocabulary::new(texts, &scores, kinds, roles.unknown)?;
-    // sentencepiece's default, which older files leave out.
+    // sentencepiece's default, missing in older files.
     let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Spm { model, adds_space },
-        // Other user-defined pieces are part of a text here, as in sentencepiece: no space is put after them.
+        // Other user-defined pieces are part of the text, as in sentencepiece: no space is put after them.
         added: steering,
         roles,
         spelling: Spelling::Sentencepiece,

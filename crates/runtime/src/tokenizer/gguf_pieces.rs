@@ -1,4 +1,4 @@
-//! GGUF vocabularies that the `tokenizers` library has models for: sentencepiece's unigram model and `WordPiece`.
+//! GGUF vocabularies that use models of the `tokenizers` library: sentencepiece's unigram model and `WordPiece`.
 
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::bpe::Vocab;
@@ -16,8 +16,8 @@ use super::{Spelling, Tokenizer, TokenizerError, TokenizerParts};
 
 type LibraryError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The vocabulary of T5: spaces are collapsed, each word begins with one, and its pieces are those whose scores have
-/// the largest sum.
+/// The vocabulary of T5: spaces are collapsed, each word begins with one, and the pieces with the largest sum of scores
+/// are chosen.
 pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
     for (key, expected) in
@@ -26,7 +26,7 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
         let key = format!("tokenizer.ggml.{key}");
         if file.bool(&key)?.is_some_and(|found| found != expected) {
             return Err(file
-                .metadata_error(&key, "this rule of the tokenizer is not honoured, so ids would be wrong")
+                .metadata_error(&key, "this tokenizer rule is not supported, so ids would be wrong")
                 .into());
         }
     }
@@ -39,14 +39,14 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
     let key = "tokenizer.ggml.precompiled_charsmap";
     let mut normalizers = Vec::new();
     if let Some(map) = file.integers(key)?.filter(|map| !map.is_empty()) {
-        // Files have these bytes as unsigned or as signed numbers.
+        // Files store these bytes as unsigned or signed numbers.
         let bytes: Option<Vec<u8>> =
             map.iter().map(|&byte| u8::try_from(byte).or_else(|_| i8::try_from(byte).map(|b| b as u8)).ok()).collect();
         let bytes = bytes.ok_or_else(|| file.metadata_error(key, "an entry is not a byte"))?;
         normalizers
             .push(NormalizerWrapper::Precompiled(Precompiled::from(&bytes).map_err(|why| wrong(key, Box::new(why)))?));
     }
-    // The steps of T5's own `tokenizer.json`, of which a GGUF file says nothing.
+    // The steps of T5's `tokenizer.json`, which a GGUF file does not describe.
     let spaces = Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string())
         .map_err(|why| wrong("tokenizer.ggml.model", why))?;
     normalizers.extend([Strip::new(false, true).into(), spaces.into()]);
@@ -56,7 +56,7 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
     library.with_decoder(Some(words));
     let mut roles = vocabulary.roles(false)?;
     roles.unknown = unknown;
-    // The format says so only in newer files, and the encoder reads no text without it.
+    // Only newer files state this, and the encoder needs it for every text.
     roles.frame[1] = roles.eos.into_iter().collect();
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
@@ -69,8 +69,8 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
     })
 }
 
-/// BERT's vocabulary, in which the format marks the beginnings of words rather than what follows them. It does not say
-/// whether letters are made small: they are where no piece has a capital one.
+/// BERT's vocabulary. The format marks word beginnings instead of continuations, and does not state whether letters are
+/// lowercased. They are if no piece has a capital letter.
 pub(super) fn wordpiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let special: Vec<&str> = vocabulary.added.iter().map(|token| token.content.as_str()).collect();
     let name = |token: &str| match token.strip_prefix(SPACE) {
@@ -84,12 +84,21 @@ pub(super) fn wordpiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, To
             vocabulary.token_id(name)?.or_else(|| names.iter().position(|other| other == usual).map(|id| id as u32));
         let key = format!("tokenizer.ggml.{name}_token_id");
         named.ok_or_else(|| {
-            vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into()
+            vocabulary
+                .file
+                .metadata_error(
+                    &key,
+                    format!(
+                        "it is missing, and the vocabulary has no token \
+                                                          {usual}"
+                    ),
+                )
+                .into()
         })
     };
-    // `seperator` is how the format spells it.
+    // `seperator` is the format's spelling.
     let (first, last, unknown) = (role("cls", "[CLS]")?, role("seperator", "[SEP]")?, role("unknown", "[UNK]")?);
-    // By Latin letters alone: a vocabulary of small letters may still hold symbols that count as capital ones.
+    // Only Latin letters: a lowercase vocabulary may contain symbols that count as capitals.
     let small = !names.iter().any(|name| {
         !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase())
     });

@@ -1,4 +1,4 @@
-//! Tokenizers from `tokenizer.json` and the files beside it.
+//! Tokenizers from `tokenizer.json` and its companion files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use super::{SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, T
 use crate::contained::{WorkLimits, within};
 use crate::side_file;
 
-/// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is
-/// read in a second and holds some 200.
+/// Memory limit for loading a tokenizer: a base, plus a factor per byte of its file. A real one of 17 MB loads in a
+/// second and holds about 200 MB.
 const MEMORY: usize = 256 << 20;
 const MEMORY_PER_BYTE: usize = 48;
 const TIME: Duration = Duration::from_secs(15);
@@ -23,17 +23,16 @@ const TIME_PER_MEGABYTE: Duration = Duration::from_secs(1);
 const STACK: usize = 16 << 20;
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, and of its folder, where they are there, `tokenizer_config.json` (names of special
-    /// tokens, `add_bos_token`, chat template), `chat_template.jinja` (it wins), `generation_config.json` and
+    /// Reads a `tokenizer.json` and, if present in its folder, `tokenizer_config.json` (names of special tokens,
+    /// `add_bos_token`, chat template), `chat_template.jinja` (takes precedence), `generation_config.json` and
     /// `config.json` (end tokens).
     ///
-    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where the file's post-processor puts
+    /// Text gets a beginning-of-sequence token if `add_bos_token` says so, by default if the file's post-processor adds
     /// one.
     ///
-    /// The files come with a model and are not trusted: their size, and the memory and the time that reading them
-    /// takes, are bounded.
+    /// The files come with a model and are untrusted: their size, and the memory and time for loading, are bounded.
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
-        // What is larger is refused where it is read.
+        // Larger files are rejected when read.
         let bytes = std::fs::metadata(path).map_or(0, |found| found.len()).min(side_file::MAX_BYTES);
         let limits = WorkLimits {
             memory: MEMORY + MEMORY_PER_BYTE * bytes as usize,
@@ -53,8 +52,7 @@ impl Tokenizer {
             serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
         description.check().map_err(|why| malformed(why.to_string()))?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
-        // Files may ask for texts to be cut or filled up. Nothing is cut here: a prompt that is too long is told, not
-        // shortened.
+        // Disables truncation and padding: a prompt that is too long is reported, not truncated.
         library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
         library.with_padding(None);
         let added = description.check_added(|token| library.token_to_id(token));
@@ -74,7 +72,7 @@ impl Tokenizer {
             })
             .collect();
         marks::find_steering(&mut added);
-        // By the highest id, not by how many there are: ids may have holes.
+        // From the highest id instead of the count, because ids may have gaps.
         let vocab_size = library.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let folder = path.parent().unwrap_or(Path::new(""));
         let unknown = description.model.unk_id.or_else(|| library.token_to_id(description.model.unk_token.as_deref()?));
@@ -97,7 +95,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     side_file::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), why: source.to_string() })
 }
 
-/// The JSON file of that name in `folder`, where it is there.
+/// The JSON file with this name in `folder`, if it exists.
 fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError> {
     let path = folder.join(name);
     if !side_file::is_there(&path) {
@@ -125,23 +123,23 @@ fn read_roles(
         let id = library.token_to_id(text);
         id.map(Some).ok_or_else(|| TokenizerError::Malformed {
             path: folder.join("tokenizer_config.json"),
-            why: format!("`{name}` is `{}`, which is no token of tokenizer.json", text.escape_debug()),
+            why: format!("`{name}` is `{}`, which is not a token of tokenizer.json", text.escape_debug()),
         })
     };
     let (frame, between) = frame_of_post_processor(library)?;
-    // Found out by encoding: post-processors have several ways of saying it.
+    // Determined by encoding, because post-processors can express it in several ways.
     let put_first = frame[0].first().copied();
     let bos = named("bos_token")?.or(put_first);
     let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
     let eos = named("eos_token")?;
     let mut given: Vec<u32> = eos.into_iter().collect();
-    // Chat models may name the token that ends a turn here alone.
+    // Some chat models name the end-of-turn token only here.
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
             let path = folder.join(name);
             let ends = ids(&json["eos_token_id"], &path)?;
             if let Some(id) = ends.iter().find(|id| library.id_to_token(**id).is_none()) {
-                let why = format!("`eos_token_id` is {id}, which is no token of tokenizer.json");
+                let why = format!("`eos_token_id` is {id}, which is not a token of tokenizer.json");
                 return Err(TokenizerError::Malformed { path, why });
             }
             given.extend(ends);
@@ -161,18 +159,18 @@ fn read_roles(
     })
 }
 
-/// A token's text, given as such or as an object with flags.
+/// A token's text, as a string or as an object with flags.
 fn token_content(json: &Json) -> Option<&str> {
     json.as_str().or_else(|| json["content"].as_str())
 }
 
-/// One id or a list of them; none where there is nothing. `path` is the file that has them.
+/// One id or a list; empty if missing. `path` is the file, for errors.
 fn ids(json: &Json, path: &Path) -> Result<Vec<u32>, TokenizerError> {
     let id = |json: &Json| {
         let id = json.as_u64().and_then(|id| u32::try_from(id).ok());
         id.ok_or_else(|| TokenizerError::Malformed {
             path: path.to_owned(),
-            why: format!("`eos_token_id` is {json}, and must be a token's id or a list of such"),
+            why: format!("`eos_token_id` is {json}, but must be a token id or a list of token ids"),
         })
     };
     match json {
@@ -182,7 +180,7 @@ fn ids(json: &Json, path: &Path) -> Result<Vec<u32>, TokenizerError> {
     }
 }
 
-/// What the file's own post-processor puts before and after a text, and between two.
+/// Special tokens that the file's post-processor puts before, after and between texts.
 fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<([Vec<u32>; 2], Vec<u32>), TokenizerError> {
     let fail = |source: tokenizers::Error| TokenizerError::Encode(source.to_string());
     let encode = |special| library.encode_fast("a", special).map_err(fail);
@@ -198,16 +196,16 @@ fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<([Vec<u32>
     Ok((frame.clone(), between.unwrap_or_default().to_vec()))
 }
 
-/// A chat template beside a model.
+/// File name of a chat template next to a model.
 pub const TEMPLATE_FILE: &str = "chat_template.jinja";
 
-/// The chat template of a folder, whether or not its tokenizer can be used: `chat_template.jinja`, else the one that
-/// `tokenizer_config.json` holds.
+/// The chat template of a folder, even if its tokenizer cannot be used: `chat_template.jinja`, otherwise the one in
+/// `tokenizer_config.json`.
 pub fn chat_template_of(folder: &Path) -> Result<Option<TemplateSource>, TokenizerError> {
     read_template(folder, &read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null))
 }
 
-/// `chat_template.jinja` of a folder, which wins over what the model's own files hold.
+/// A folder's `chat_template.jinja`, which takes precedence over the model's other files.
 pub(super) fn template_file_of(folder: &Path) -> Result<Option<TemplateSource>, TokenizerError> {
     let file = folder.join(TEMPLATE_FILE);
     if !side_file::is_there(&file) {
@@ -228,17 +226,15 @@ fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>,
         Json::Array(named) => {
             let default: Vec<&Json> = named.iter().filter(|entry| entry["name"] == "default").collect();
             let [one] = default[..] else {
-                let why = format!(
-                    "`chat_template` is a list with {} templates of the name `default`, not one",
-                    default.len()
-                );
+                let why =
+                    format!("`chat_template` is a list with {} templates named `default`, not one", default.len());
                 return Err(TokenizerError::Malformed { path: folder.join("tokenizer_config.json"), why });
             };
             one["template"].as_str().map(str::to_owned)
         }
         Json::Null => None,
         other => {
-            let why = format!("`chat_template` is {other}, and must be a text or a list of templates with names");
+            let why = format!("`chat_template` is {other}, but must be a string or a list of named templates");
             return Err(TokenizerError::Malformed { path: folder.join("tokenizer_config.json"), why });
         }
     };
@@ -256,7 +252,7 @@ fn spelling(description: &check::UncheckedParts) -> Spelling {
     }
 }
 
-/// Whether all steps are of kinds for which [`pretokenizers::Family::newline_ends_word`] was shown to hold.
+/// Whether [`pretokenizers::Family::newline_ends_word`] is known to hold for all steps.
 fn newline_ends_word(description: &check::UncheckedParts) -> bool {
     let normalizer = &description.normalizer;
     let pre = &description.pre_tokenizer;

@@ -1,16 +1,16 @@
-//! Text laid out by a template, in which data is protected, and what may be appended to it.
+//! Template text with protected data, and suffixes to it.
 
 use std::sync::PoisonError;
 
 use super::added::{Protector, Specials};
 use super::{Tokenizer, TokenizerError};
 
-/// A text whose special tokens are meant, except where the sentinel keeps a literal of one apart.
+/// A text whose special tokens are intended, except for literals with a sentinel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// The text with sentinels.
     pub(crate) text: String,
-    /// `None` for ordinary text, in which nothing is recognised.
+    /// `None` for ordinary text, in which no special tokens are recognised.
     pub(crate) sentinel: Option<char>,
 }
 
@@ -24,25 +24,24 @@ impl Marked {
         if self.sentinel.is_some() { Specials::Recognised } else { Specials::AsText }
     }
 
-    /// What stands before that byte.
+    /// The text before byte `at`.
     fn up_to(&self, at: usize) -> Self {
         Self { text: self.text[..at].to_owned(), sentinel: self.sentinel }
     }
 }
 
-/// The text that was encoded last, for the next that begins like it: prompts of a work list are about the same
-/// long texts.
+/// The last encoded text, reused for the next one with the same prefix: prompts of a work list share long texts.
 #[derive(Default)]
 pub(super) struct LastText {
     text: Option<Marked>,
-    /// Bytes at which it may be cut, in order, each with the number of ids before it.
+    /// Possible split points in bytes, ascending, each with the number of ids before it.
     cuts: Vec<(usize, usize)>,
-    /// The ids up to the last cut.
+    /// Ids up to the last split point.
     ids: Vec<u32>,
 }
 
 impl LastText {
-    /// How many bytes a text has in common with it from the beginning on.
+    /// Length in bytes of the common prefix with `text`.
     fn common_len(&self, text: &Marked) -> usize {
         let alike = self.text.as_ref().filter(|last| last.sentinel == text.sentinel);
         alike.map_or(0, |last| last.text.bytes().zip(text.text.bytes()).take_while(|(a, b)| a == b).count())
@@ -50,18 +49,18 @@ impl LastText {
 }
 
 impl Tokenizer {
-    /// A character that none of the texts contains, to protect them with.
+    /// A character that occurs in none of the texts, for protecting them.
     pub(crate) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
         Protector::sentinel(texts)
     }
 
-    /// Data, made safe to stand in a text whose special tokens are recognised.
+    /// Protects data for a text in which special tokens are recognised.
     pub(crate) fn protect(&self, data: &str, sentinel: char) -> Result<String, TokenizerError> {
         let protected = self.protector.protect(data, sentinel);
         if self.normalised.longest() == 0 || !self.protector.is_spelled_in(&self.engine.normalise(&protected)?) {
             return Ok(protected);
         }
-        // A literal that only normalisation brings about (wide characters, case): every character is kept apart.
+        // For a literal that only appears after normalisation (wide characters, case), every character is separated.
         Ok(data.chars().flat_map(|c| [c, sentinel]).collect())
     }
 
@@ -70,12 +69,12 @@ impl Tokenizer {
         self.encode_after_last(text.clone())
     }
 
-    /// The ids of a text, of which those that it shares with the last one are not made again.
+    /// The ids of a text, reusing those of the prefix shared with the last text.
     fn encode_after_last(&self, text: Marked) -> Result<Vec<u32>, TokenizerError> {
-        // Taken, not held: whoever encodes at the same time waits for nobody, and finds nothing.
+        // Taken, not held: concurrent callers do not wait and find nothing to reuse.
         let lock = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = std::mem::take(&mut *lock());
-        // An added token that begins before this is in both texts or in neither.
+        // An added token that starts before this is in both texts or in neither.
         let reach = last.common_len(&text).saturating_sub(self.raw.longest());
         let cut = self.firm_cut(&text, reach);
         last.cuts.retain(|(at, _)| *at <= cut);
@@ -92,15 +91,15 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The ids of `text`, and of `text` followed by each of `suffixes` (data), each as one string.
+    /// The ids of `text`, and of `text` followed by each of `suffixes` (data), each encoded as one string.
     ///
-    /// What comes before the last place that no suffix can reach (a special token, in some vocabularies the start of a
-    /// line) is encoded once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix
-    /// `i`.
+    /// The part before the last position that no suffix can affect (a special token, in some vocabularies the start of
+    /// a line) is encoded once: `shared` is the common prefix, `own` the rest of the text alone, and `with_suffix[i]`
+    /// the rest with suffix `i`.
     pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<JointEncoding, TokenizerError> {
         let cut = self.firm_cut(text, text.text.len());
         let shared = self.encode_after_last(text.up_to(cut))?;
-        // Only this part is encoded again for each suffix: prompts are long and labels short.
+        // Only this part is encoded for each suffix, because prompts are long and labels short.
         let tail = &text.text[cut..];
         let own = self.encode_marked(tail, text.sentinel, text.specials())?;
         let with_suffix = suffixes.iter().map(|suffix| {
@@ -113,19 +112,19 @@ impl Tokenizer {
         Ok(JointEncoding { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
     }
 
-    /// The last byte up to `end` at which `text` may be cut so that both parts, encoded apart, give the ids of the
-    /// whole whatever is appended.
+    /// The last byte up to `end` at which `text` can be split, so that both parts encoded separately give the ids of
+    /// the whole regardless of the suffix.
     fn firm_cut(&self, text: &Marked, end: usize) -> usize {
         let matches = self.raw.find(&text.text, text.specials());
         let special = matches.iter().rev().find(|m| m.firm && m.range.end <= end).map_or(0, |m| m.range.start);
         if !self.newline_ends_word || self.normalised.longest() > 0 {
             return special;
         }
-        // No added token may reach over the newline, neither one that is there nor one that a suffix completes.
+        // No added token may span the newline, neither an existing one nor one that a suffix completes.
         let bytes = text.text.as_bytes();
         let limit = bytes.len().saturating_sub(self.raw.longest()).min(end);
         let last_match_end = matches.iter().rev().find(|m| m.range.start < limit).map_or(0, |m| m.range.end);
-        // Two characters before the cut are looked at.
+        // The split depends on the two characters before it.
         let from = (last_match_end + 2).max(special);
         let line_start = (from..limit).rev().find(|&at| {
             bytes[at].is_ascii_alphabetic()
@@ -139,7 +138,7 @@ impl Tokenizer {
 /// See [`Tokenizer::encode_joint`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JointEncoding {
-    /// The ids that begin all.
+    /// Common prefix of all.
     pub(crate) shared: Vec<u32>,
     /// The rest of the text alone.
     pub(crate) own: Vec<u32>,

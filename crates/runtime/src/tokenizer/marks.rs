@@ -1,43 +1,43 @@
-//! Which added tokens steer a model, whatever their file says of them.
+//! Determines which added tokens are control markers, regardless of their file.
 
 use super::added::AddedToken;
 
-/// Names of end-of-turn tokens that checkpoints leave out of their lists.
+/// Names of end-of-turn tokens that checkpoints may not list.
 const TURN_ENDS: [&str; 7] =
     ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
 
-/// Elements of HTML that vocabularies have tokens for, as Gemma's does: ordinary text.
+/// HTML elements that are tokens in some vocabularies, such as Gemma's: ordinary text.
 const HTML: [&str; 43] = [
     "a", "b", "bbox", "blockquote", "body", "br", "caption", "code", "div", "em", "footer", "h1", "h2", "h3", "h4",
     "h5", "h6", "head", "hr", "html", "i", "iframe", "img", "li", "ol", "p", "pre", "s", "span", "strong", "sub",
     "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "tt", "u", "ul", "video",
 ];
 
-/// Sets what steers: special tokens, those written as such, and marks of turns, thoughts and tools, which files may call
-/// user-defined (`</think>`, `<tool_call>`, Phi-3's `</s>`).
+/// Marks the control markers: special tokens, tokens written like them, and markers of turns, reasoning and tools,
+/// which files may declare as user-defined (`</think>`, `<tool_call>`, Phi-3's `</s>`).
 pub(super) fn find_steering(added: &mut [AddedToken]) {
-    // `<s>` strikes text out where there are tokens for HTML, and begins a sequence elsewhere.
+    // `<s>` is strikethrough if there are tokens for HTML, otherwise the start of a sequence.
     let has_html = added.iter().any(|token| token.content == "<table>");
     for token in added {
-        // Converters and fine-tunes leave the flag out, and then any text could end a turn.
+        // Converters and fine-tunes sometimes omit the flag, and then any text could end a turn.
         token.special |= looks_special(&token.content);
         token.steers = token.special || (is_mark(&token.content) && !(has_html && is_html(&token.content)));
     }
 }
 
-/// Tokens of other names are special only where their file says so.
+/// Whether a token's name marks it as special regardless of its file.
 pub(super) fn looks_special(content: &str) -> bool {
     let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
-    // DeepSeek's models write the bars of their special tokens wide.
+    // DeepSeek's models use wide bars in their special tokens.
     let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
     let framed = inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace));
     framed || content.starts_with("<extra_id_") || TURN_ENDS.contains(&content)
 }
 
-/// Whether a token is one word in a frame: `<think>`, `</think>`, `[THINK]`, `<channel|>`, `◁think▷`. GLM's `/nothink`
-/// has no frame.
+/// Whether a token is one word in brackets: `<think>`, `</think>`, `[THINK]`, `<channel|>`, `◁think▷`. GLM's `/nothink`
+/// has no brackets.
 fn is_mark(content: &str) -> bool {
-    // As sentencepiece writes a token behind a space.
+    // As sentencepiece writes a token after a space.
     let content = content.trim_start_matches(['▁', '_']);
     let framed = |(open, close)| content.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let inner = [('<', '>'), ('[', ']'), ('◁', '▷'), ('＜', '＞')].into_iter().find_map(framed);
@@ -45,13 +45,14 @@ fn is_mark(content: &str) -> bool {
     inner.is_some_and(names) || matches!(content, "/think" | "/nothink" | "/no_think")
 }
 
-/// Whether a token is a tag of HTML.
+/// Whether a token is an HTML tag.
 fn is_html(content: &str) -> bool {
     let name = content.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
     name.is_some_and(|name| HTML.contains(&name.strip_prefix('/').unwrap_or(name)))
 }
 
-/// The tokens that end an answer: those of the file, and those of [`TURN_ENDS`] among its added tokens. Sorted, each once.
+/// The tokens that end an answer: those of the file, and those of [`TURN_ENDS`] among its added tokens. Sorted and
+/// unique.
 pub(super) fn end_tokens(given: impl IntoIterator<Item = u32>, added: &[AddedToken]) -> Vec<u32> {
     let named = added.iter().filter(|t| TURN_ENDS.contains(&t.content.as_str())).map(|t| t.id);
     let mut ends: Vec<u32> = given.into_iter().chain(named).collect();

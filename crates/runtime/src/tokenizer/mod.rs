@@ -1,14 +1,15 @@
-//! Text to token ids and back, with one rule above all: text from data never becomes a special token.
+//! Converts text to token ids and back. Text from data never becomes a special token.
 //!
-//! A tokenizer comes from a `tokenizer.json` ([`Tokenizer::from_json`]) or from a GGUF file's vocabulary
+//! A tokenizer comes from a `tokenizer.json` ([`Tokenizer::from_json`]) or from the vocabulary of a GGUF file
 //! ([`Tokenizer::from_gguf`]). Ids equal those of the reference (the `tokenizers` library on `tokenizer.json`,
-//! sentencepiece on its kind of vocabulary) for any text without literals of special tokens. Such literals,
-//! `<|im_end|>` in a candidate, are encoded as the characters that they are.
+//! sentencepiece on its kind of vocabulary) for any text without literals of special tokens. Literals such as
+//! `<|im_end|>` in a candidate are encoded as ordinary characters.
 //!
-//! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written
-//! `<|…|>` and where it is known to end turns, and T5's sentinels. Marks of turns, thoughts and tools (`</think>`,
-//! `<tool_call>`) steer too where their file does not call them special: they stay in decoded text, and ordinary text
-//! never holds them. Other added tokens are part of the vocabulary of ordinary text, as in the reference.
+//! An added token is special if its file says so (`"special": true`, type "control" in GGUF), if it is written `<|…|>`,
+//! or if it is known to end turns; so are T5's sentinels. Markers of turns, reasoning and tools (`</think>`,
+//! `<tool_call>`) are control markers even if their file does not call them special: they stay in decoded text, and
+//! ordinary text never contains them. Other added tokens belong to the vocabulary of ordinary text, as in the
+//! reference.
 
 mod added;
 mod check;
@@ -36,22 +37,22 @@ use marked::LastText;
 pub(crate) use marked::Marked;
 use pipeline::Engine;
 
-/// Why a tokenizer could not be had or could not encode.
+/// Why a tokenizer could not be loaded or could not encode.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum TokenizerError {
     /// A file cannot be read.
     #[error("cannot read {}: {why}", path.display())]
     #[diagnostic(help(
-        "tokenizer.json stands in a model's folder, beside config.json: download it again; where a model has tokenizer.model alone, \
-         transformers' AutoTokenizer saves one"
+        "download tokenizer.json again, next to config.json; for a model with only tokenizer.model, save one with \
+         transformers' AutoTokenizer"
     ))]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
-    /// A file is not what it should be.
+    /// A file is invalid.
     #[error("{}: {why}", path.display())]
     #[diagnostic(help("download the tokenizer's files again"))]
     Malformed {
@@ -60,24 +61,24 @@ pub enum TokenizerError {
         /// Expected and found.
         why: String,
     },
-    /// A GGUF file's vocabulary cannot be used.
+    /// The vocabulary of a GGUF file cannot be used.
     #[error("{why}")]
     Gguf {
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
-        /// What to do, where that is known.
+        /// A hint, if any.
         #[help]
         hint: Option<String>,
     },
-    /// Something that is not supported.
+    /// A feature is not supported.
     #[error("{what}: {why}")]
     Unsupported {
         /// The part of the tokenizer or the text.
         what: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// The vocabulary has no way to write a text.
+    /// The vocabulary cannot encode the text.
     #[error("the tokenizer cannot encode a text: {0}")]
     Encode(String),
 }
@@ -95,47 +96,47 @@ impl From<WeightsError> for TokenizerError {
     }
 }
 
-/// How a vocabulary writes bytes and spaces in its pieces.
+/// How pieces of a vocabulary represent bytes and spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     /// Each byte is one printable character.
     ByteLevel,
-    /// A space is `▁`, a byte without a piece `<0xNN>`.
+    /// A space is `▁`, a byte without a piece is `<0xNN>`.
     Sentencepiece,
-    /// As they are.
+    /// Unchanged.
     Plain,
 }
 
-/// A chat template that a model brings.
+/// A chat template from a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateSource {
-    /// In Jinja.
+    /// Jinja source.
     pub text: String,
-    /// The file that has it.
+    /// The file that contains it.
     pub path: PathBuf,
 }
 
-/// What a tokenizer's files say about its special tokens.
+/// Special tokens and their roles from a tokenizer's files.
 #[derive(Debug, Clone, Default)]
 struct SpecialRoles {
     bos: Option<u32>,
     adds_bos: bool,
-    /// What stands before and after each text that is read as a whole.
+    /// Special tokens before and after a text.
     frame: [Vec<u32>; 2],
-    /// What stands between two texts that are read as a pair.
+    /// Special tokens between two texts of a pair.
     between: Vec<u32>,
     eos: Option<u32>,
-    /// Every token that ends an answer, sorted.
+    /// Tokens that end an answer, sorted.
     ends: Vec<u32>,
     unknown: Option<u32>,
-    /// `bos_token`, `eos_token` and the like by the names that templates use.
+    /// `bos_token`, `eos_token` and the like, by the names used in templates.
     names: Vec<(String, String)>,
     chat_template: Option<TemplateSource>,
 }
 
 impl SpecialRoles {
-    /// Leaves no unknown token where it is also one that begins or ends sequences: a character without a piece must not
-    /// end a prompt. Such characters are dropped then, as the reference does where there is no unknown token.
+    /// Removes the unknown token if it is also a start or end token: a character without a piece must not end a prompt.
+    /// Such characters are then dropped, as in the reference without an unknown token.
     fn without_unknown_in_two_roles(mut self) -> Self {
         self.unknown =
             self.unknown.filter(|id| Some(*id) != self.bos && Some(*id) != self.eos && !self.ends.contains(id));
@@ -143,7 +144,7 @@ impl SpecialRoles {
     }
 }
 
-/// A vocabulary with its rules.
+/// A vocabulary with its encoding rules.
 pub struct Tokenizer {
     engine: Engine,
     raw: Matcher,
@@ -156,14 +157,14 @@ pub struct Tokenizer {
     vocab_size: usize,
     /// See [`pretokenizers::Family::newline_ends_word`].
     newline_ends_word: bool,
-    /// Encoding puts a space before the first word.
+    /// Whether encoding puts a space before the first word.
     adds_space: bool,
     cautions: Vec<String>,
     /// See [`LastText`].
     last: Mutex<LastText>,
 }
 
-/// The parts that the readers of files bring together.
+/// The parts that file readers provide.
 struct TokenizerParts {
     engine: Engine,
     added: Vec<AddedToken>,
@@ -199,25 +200,25 @@ impl Tokenizer {
             cautions,
             last: Mutex::default(),
         };
-        // Found out by encoding: several parts of a file may be the one that does it.
+        // Determined by encoding, because several parts of a file can cause it.
         let first = tokenizer.encode_text("a")?.first().copied();
         tokenizer.adds_space = first.is_some_and(|id| tokenizer.token_text(id).starts_with(' '));
         Ok(tokenizer)
     }
 
-    /// The ids of ordinary text: no token that steers among them whatever the text says (but [`unknown`](Self::unknown) for
-    /// characters that have no piece), nothing put before or after.
+    /// Encodes ordinary text, without control markers (except [`unknown`](Self::unknown) for characters without a
+    /// piece) and without special tokens around it.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::AsText)
     }
 
-    /// The ids of ordinary text that follows other tokens: unlike [`encode_text`](Self::encode_text) without the space
-    /// that sentencepiece vocabularies put before a text, so that `A` is `A` and ` A` is `▁A`.
+    /// Encodes ordinary text that follows other tokens. Unlike [`encode_text`](Self::encode_text), without the space
+    /// that sentencepiece puts before a text, so `A` is `A` and ` A` is `▁A`.
     pub fn encode_following(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         if !self.adds_space {
             return self.encode_text(text);
         }
-        // Behind a newline, which merges with nothing; its own tokens are then taken off.
+        // Encoded after a newline, which merges with nothing; the newline's tokens are then removed.
         let anchor = self.encode_text("\n")?;
         let joint = self.encode_text(&format!("\n{text}"))?;
         match joint.strip_prefix(anchor.as_slice()) {
@@ -226,14 +227,13 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of text in which tokens that steer are meant as such. Only for text that no data went into: templates,
-    /// tests.
+    /// Encodes text with control markers recognised. Only for text without data, such as templates and tests.
     pub fn encode_trusted(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::Recognised)
     }
 
-    /// The text of ids, without special tokens but for marks of thoughts, since a thought without them would read as the
-    /// answer; bytes that form no character are replaced.
+    /// Decodes ids without special tokens, except reasoning markers, without which reasoning would read as the answer.
+    /// Invalid bytes are replaced.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         let is_text = |id: &u32| self.added(*id).is_none_or(|token| !token.special || is_thought_mark(&token.content));
         let ordinary: Vec<u32> = ids.iter().copied().filter(is_text).collect();
@@ -246,30 +246,30 @@ impl Tokenizer {
         Ok(text.to_owned())
     }
 
-    /// The text of ids that later tokens cannot change: [`decode`](Self::decode) of all but the byte pieces at the end, a
-    /// whole run of which becomes U+FFFD if one of its bytes is part of no character.
+    /// The text of ids that later tokens cannot change: [`decode`](Self::decode) without trailing byte pieces, because
+    /// a whole run of them becomes U+FFFD if one of its bytes is invalid.
     pub fn decode_settled(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         let open = ids.iter().rev().take_while(|id| self.engine.is_byte_of_run(**id)).count();
         self.decode(&ids[..ids.len() - open])
     }
 
-    /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are
-    /// replaced. Empty for an id that the vocabulary does not have.
+    /// Text of one token with its leading space; special tokens by name. Invalid bytes are replaced. Empty for an
+    /// unknown id.
     pub fn token_text(&self, id: u32) -> String {
         String::from_utf8_lossy(&self.written(id)).into_owned()
     }
 
-    /// The added token of that id.
+    /// The added token with this id.
     fn added(&self, id: u32) -> Option<&AddedToken> {
         let at = self.added.partition_point(|token| token.id < id);
         self.added.get(at).filter(|token| token.id == id)
     }
 
-    /// The bytes that a token is written with; none for an id that the vocabulary does not have.
+    /// Bytes of a token's text; empty for an unknown id.
     fn written(&self, id: u32) -> Vec<u8> {
         if let Some(token) = self.added(id) {
-            // Added tokens are written as they are, not in the vocabulary's spelling, but for spaces that stand for
-            // spaces: Gemma's vocabulary adds runs of them.
+            // Added tokens are written literally instead of in the vocabulary's spelling, except markers for spaces:
+            // Gemma's vocabulary adds runs of them.
             return match self.spelling {
                 Spelling::Sentencepiece if !token.special => token.content.replace(spm::SPACE, " ").into_bytes(),
                 _ => token.content.clone().into_bytes(),
@@ -286,8 +286,8 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds to a text, with its leading space; a part of a character where it is one. Absent for
-    /// special tokens and for ids that the vocabulary does not have.
+    /// Bytes that a token adds to a text, with its leading space; possibly part of a character. Absent for special
+    /// tokens and unknown ids.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         if self.is_special(id) || self.roles.unknown == Some(id) {
             return None;
@@ -296,8 +296,7 @@ impl Tokenizer {
         is_there.then(|| self.written(id))
     }
 
-    /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with
-    /// `##`.
+    /// Whether pieces at the start of a word include its space, rather than marking continuations with `##`.
     pub fn words_begin_with_space(&self) -> bool {
         self.spelling != Spelling::Plain
     }
@@ -312,82 +311,81 @@ impl Tokenizer {
         self.added.iter().find(|token| token.content == piece).map(|token| token.id).or_else(|| self.engine.id(piece))
     }
 
-    /// Whether the token is left out of decoded text unless it marks a thought; such tokens steer the model.
+    /// Whether the token is dropped from decoded text unless it is a reasoning marker. Special tokens are control
+    /// markers.
     pub fn is_special(&self, id: u32) -> bool {
         self.added(id).is_some_and(|token| token.special)
     }
 
-    /// Whether the token steers the model rather than being text: ordinary text never holds it.
+    /// Whether the token is a control marker, which ordinary text never contains.
     pub fn steers(&self, id: u32) -> bool {
         self.added(id).is_some_and(|token| token.steers)
     }
 
-    /// What a user should know about ids that may differ from those of the original tokenizer.
+    /// Warnings for the user about ids that may differ from the original tokenizer.
     pub fn cautions(&self) -> &[String] {
         &self.cautions
     }
 
-    /// One more than the highest id.
+    /// The highest id plus one.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    /// The beginning-of-sequence token, where there is one.
+    /// The beginning-of-sequence token, if any.
     pub fn bos(&self) -> Option<u32> {
         self.roles.bos
     }
 
-    /// Whether plain text is to begin with [`bos`](Self::bos).
+    /// Whether plain text begins with [`bos`](Self::bos).
     pub fn adds_bos(&self) -> bool {
         self.roles.adds_bos && self.roles.bos.is_some()
     }
 
-    /// The ids of a text that is read as a whole, as encoders do: ordinary text in a [`frame`](Self::frame).
+    /// Encodes a text as encoders read it: ordinary text within its [`frame`](Self::frame).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let [before, after] = &self.roles.frame;
         Ok([before, &*self.encode_text(text)?, after].concat())
     }
 
-    /// The ids of two texts that are read as a pair.
+    /// Encodes a pair of texts.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Vec<u32>, TokenizerError> {
         let [before, after] = &self.roles.frame;
         let (first, second) = (self.encode_text(first)?, self.encode_text(second)?);
         Ok([before, &*first, &*self.roles.between, &*second, after].concat())
     }
 
-    /// The special tokens that stand between two texts that are read as a pair: `[SEP]`, `</s></s>`.
+    /// Special tokens between two texts of a pair: `[SEP]`, `</s></s>`.
     pub fn between(&self) -> &[u32] {
         &self.roles.between
     }
 
-    /// The special tokens that stand before and after a text that is read as a whole: `[CLS]` and `[SEP]`, nothing and
-    /// `</s>`.
+    /// Special tokens before and after a text: `[CLS]` and `[SEP]`, or nothing and `</s>`.
     pub fn frame(&self) -> &[Vec<u32>; 2] {
         &self.roles.frame
     }
 
-    /// The end-of-sequence token, where there is one.
+    /// The end-of-sequence token, if any.
     pub fn eos(&self) -> Option<u32> {
         self.roles.eos
     }
 
-    /// The token that stands for characters which the vocabulary cannot write, where there is one: the only special
-    /// token that ordinary text may hold.
+    /// The unknown token, if any: the only special token that ordinary text may contain.
     pub fn unknown(&self) -> Option<u32> {
         self.roles.unknown
     }
 
-    /// Every token that ends an answer, sorted: end of sequence, end of turn.
+    /// Tokens that end an answer, sorted: end of sequence, end of turn.
     pub fn ends(&self) -> &[u32] {
         &self.roles.ends
     }
 
-    /// The chat template of the tokenizer's own metadata.
+    /// The chat template in the tokenizer's own metadata.
     pub fn chat_template(&self) -> Option<&TemplateSource> {
         self.roles.chat_template.as_ref()
     }
 
-    /// `bos_token`, `eos_token` and the like, as templates name them, with their texts.
+    /// `bos_token`, `eos_token` and the like, by the names used in templates, with their texts.
     pub fn named_tokens(&self) -> &[(String, String)] {
         &self.roles.names
     }

@@ -1,7 +1,7 @@
-//! The way from text to ids: added tokens, normalisation, words, model.
+//! Encoding steps from text to ids: added tokens, normalisation, words, model.
 //!
-//! The stages are the `tokenizers` library's own, run one by one rather than through its `encode`, because that offers
-//! no way to say which literals of special tokens are meant and which are data.
+//! The steps are those of the `tokenizers` library, run individually. Its `encode` cannot distinguish intended special
+//! tokens from literals in data.
 
 use probity_lm::quietly;
 use tokenizers::decoders::DecoderWrapper;
@@ -13,17 +13,16 @@ use super::added::{Match, Specials};
 use super::spm::{SPACE, SpmVocabulary};
 use super::{Tokenizer, TokenizerError};
 
-/// What turns words into ids.
+/// Converts words to ids.
 pub(super) enum Engine {
-    /// The library, with its normaliser, pre-tokenizer, model and decoder; its own table of added tokens is not used to
-    /// encode.
+    /// The library with its normaliser, pre-tokenizer, model and decoder. Its own table of added tokens is not used for
+    /// encoding.
     Library(Box<tokenizers::Tokenizer>),
-    /// A sentencepiece vocabulary; `adds_space` puts a space before each stretch between added tokens, as the reference
-    /// does.
+    /// A sentencepiece vocabulary.
     Spm {
         /// The vocabulary.
         model: SpmVocabulary,
-        /// Whether stretches begin with a space.
+        /// Whether each span between added tokens begins with a space, as in the reference.
         adds_space: bool,
     },
 }
@@ -35,14 +34,14 @@ fn encode_error(source: LibraryError) -> TokenizerError {
     TokenizerError::Encode(source.to_string())
 }
 
-/// The library's code, whose panics are errors.
+/// Runs library code and turns its panics into errors.
 fn guarded<T>(work: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
     quietly(work)
         .unwrap_or_else(|| Err(TokenizerError::Encode("the library that reads tokenizer.json failed on it".to_owned())))
 }
 
 impl Engine {
-    /// A pattern as it looks after normalisation.
+    /// A pattern after normalisation.
     pub(super) fn normalise(&self, text: &str) -> Result<String, TokenizerError> {
         let mut normalised = NormalizedString::from(text);
         if let Self::Library(library) = self
@@ -67,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// The byte that a token of a sentencepiece vocabulary stands for.
+    /// The byte of a byte token in a sentencepiece vocabulary.
     pub(super) fn byte(&self, id: u32, piece: &str) -> Option<u8> {
         match self {
             Self::Library(_) => parse_byte_piece(piece),
@@ -75,8 +74,9 @@ impl Engine {
         }
     }
 
-    /// The text of ids where more belongs to it than each token's own bytes. The library reads an added token of a
-    /// byte-level vocabulary as if its characters stood for bytes, so such text is not left to it.
+    /// Decodes ids if the text is more than each token's own bytes, otherwise returns `None`. The library reads an
+    /// added token of a byte-level vocabulary as if its characters encoded bytes, so it does not decode such
+    /// vocabularies.
     pub(super) fn decode(&self, ids: &[u32]) -> Option<Result<String, TokenizerError>> {
         match self {
             Self::Library(library) if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) => {
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Whether the library decodes the token together with the bytes beside it.
+    /// Whether the library decodes the token together with neighbouring bytes.
     pub(super) fn is_byte_of_run(&self, id: u32) -> bool {
         match self {
             Self::Library(library) if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) => {
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Whether a text's first space is the one that encoding put there.
+    /// Whether a text's first space comes from encoding.
     pub(super) fn drops_first_space(&self) -> bool {
         matches!(self, Self::Spm { adds_space: true, .. })
     }
@@ -108,12 +108,12 @@ pub(super) fn parse_byte_piece(piece: &str) -> Option<u8> {
     if hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) { u8::from_str_radix(hex, 16).ok() } else { None }
 }
 
-/// The bytes of a piece whose characters stand for them; a piece with a character that stands for none is itself.
+/// The bytes that a piece's characters encode; a piece with a character that encodes none is itself.
 pub(super) fn byte_level_bytes(piece: &str) -> Vec<u8> {
     piece.chars().map(byte_of).collect::<Option<_>>().unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
-/// The first byte that UTF-8 has and that is no piece of a byte-level vocabulary: a text with it would lose it.
+/// The first UTF-8 byte without a piece in a byte-level vocabulary. Encoding would lose it.
 pub(super) fn missing_byte<'p>(pieces: impl Iterator<Item = &'p str>) -> Option<u8> {
     let mut there = [false; 256];
     for piece in pieces {
@@ -125,7 +125,7 @@ pub(super) fn missing_byte<'p>(pieces: impl Iterator<Item = &'p str>) -> Option<
     (0..=0xff).filter(|byte| !matches!(byte, 0xc0 | 0xc1 | 0xf5..)).find(|byte| !there[usize::from(*byte)])
 }
 
-/// The byte that GPT-2's alphabet writes as `c`: printable Latin-1 as itself, the 68 others as U+0100 and on, in order.
+/// The byte that GPT-2's alphabet writes as `c`: printable Latin-1 as itself, the other 68 from U+0100 on, in order.
 fn byte_of(c: char) -> Option<u8> {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u32::from(c) {
@@ -135,7 +135,7 @@ fn byte_of(c: char) -> Option<u8> {
 }
 
 impl Tokenizer {
-    /// The ids of `text`. Each `sentinel` in it is dropped once added tokens have been looked for.
+    /// The ids of `text`. Each `sentinel` is removed after added tokens were matched.
     pub(super) fn encode_marked(
         &self,
         text: &str,
@@ -164,7 +164,7 @@ impl Tokenizer {
                 return;
             }
             if adds_space {
-                // Each stretch between added tokens gets one: so does the reference.
+                // Each span between added tokens gets one, as in the reference.
                 escaped.insert(0, SPACE);
             }
             model.encode(&escaped, ids);
@@ -196,7 +196,7 @@ impl Tokenizer {
                 split_at(&piece, self.normalised.find(piece.get(), specials))
             })
             .map_err(encode_error)?;
-        // Only now: up to here sentinels keep literals apart, and what cuts text into words must not see them.
+        // Removed only now: sentinels separate literals, but must not affect the split into words.
         if let Some(sentinel) = sentinel {
             pieces
                 .split(|_, mut piece| {
@@ -213,11 +213,10 @@ impl Tokenizer {
         Ok(splits.into_iter().filter_map(|(_, _, tokens)| tokens.as_ref()).flatten().map(|token| token.id).collect())
     }
 
-    /// The model's tokens of a word. One that steers (a merge or a dictionary entry that spells one out) is written by its
-    /// characters instead, except the unknown token where it stands for something unknown.
+    /// The model's tokens for a word. A control marker among them (from a merge or dictionary entry) is encoded as
+    /// characters instead, except the unknown token for an unknown character.
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
-        // The model knows nothing of what steers: a merge, or an entry of its dictionary, may spell such a token
-        // out.
+        // The model does not distinguish control markers, so a merge or dictionary entry may produce one.
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
             let written = || word.get(token.offsets.0..token.offsets.1) == Some(self.token_text(token.id).as_str());
@@ -250,10 +249,10 @@ impl Tokenizer {
     }
 }
 
-/// A piece of text, with its token where it is an added one.
+/// A span of text, with its token if it is an added one.
 type CutPiece = (NormalizedString, Option<Vec<Token>>);
 
-/// `piece` cut at added tokens, which carry their ids.
+/// Splits `piece` at added tokens, which carry their ids.
 fn split_at(piece: &NormalizedString, matches: Vec<Match>) -> Result<Vec<CutPiece>, LibraryError> {
     let slice = |range: std::ops::Range<usize>| {
         piece

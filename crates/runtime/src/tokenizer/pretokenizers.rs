@@ -1,5 +1,4 @@
-//! How byte-level vocabularies cut text into words before merging, by the name that GGUF files give
-//! (`tokenizer.ggml.pre`).
+//! How byte-level vocabularies split text into words before merging, by the name in GGUF files (`tokenizer.ggml.pre`).
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -10,8 +9,7 @@ use tokenizers::tokenizer::SplitDelimiterBehavior;
 
 use super::TokenizerError;
 
-/// Words with a contraction, letters after at most one other character, digits in groups of up to `{1,3}` or one by
-/// one.
+/// Words with a contraction, letters after at most one other character, digits in groups of up to `{1,3}` or single.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -27,7 +25,7 @@ const O200K: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-/// As [`QWEN2`] with marks as letters.
+/// Like [`QWEN2`] with marks as letters.
 const QWEN35: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|",
     r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -37,7 +35,7 @@ const DEEPSEEK3: &str = concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##,
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-/// Latin, Greek, Cyrillic and other letters that have a case.
+/// Latin, Greek, Cyrillic and other letters with case.
 const DEEPSEEK_LETTERS: &str = concat!(
     r"\s?[A-Za-z\x{00b5}\x{00c0}-\x{00d6}\x{00d8}-\x{00f6}\x{00f8}-\x{01ba}\x{01bc}-\x{01bf}\x{01c4}-\x{0293}",
     r"\x{0295}-\x{02af}\x{0370}-\x{0373}\x{0376}\x{0377}\x{037b}-\x{037d}\x{037f}\x{0386}\x{0388}-\x{038a}",
@@ -54,23 +52,23 @@ const DEEPSEEK_LETTERS: &str = concat!(
     r"\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]+"
 );
 const DEEPSEEK_CJK: &str = r"[\x{4e00}-\x{9fa5}\x{0800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
-/// Of BLOOM's tokenizer, punctuation of several scripts apart.
+/// From BLOOM's tokenizer, with punctuation of several scripts separated.
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
 /// A family of byte-level tokenizers.
 #[expect(clippy::struct_excessive_bools, reason = "independent properties that the table states one by one")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
-    /// Patterns that cut the text, one after another.
+    /// Patterns that split the text, in order.
     cuts: &'static [Cut],
-    /// A word that is in the vocabulary is taken whole, without merging.
+    /// Whether a word in the vocabulary is used whole, without merging.
     pub(super) ignore_merges: bool,
-    /// Unicode normal form C comes first.
+    /// Whether text is normalised to NFC first.
     pub(super) nfc: bool,
-    /// A beginning-of-sequence token is put first unless the file says otherwise.
+    /// Whether a beginning-of-sequence token is added unless the file says otherwise.
     pub(super) adds_bos: bool,
-    /// A newline between a character that is not white space and a Latin letter always ends a word, and what follows it
-    /// cannot change how what precedes it is cut.
+    /// Whether a newline between a character that is not white space and a Latin letter always ends a word, and later
+    /// text cannot change the split before it.
     pub(super) newline_ends_word: bool,
 }
 
@@ -106,11 +104,11 @@ const GPT2_FAMILY: Family = Family::new(&[Cut::Pattern(GPT2)]).lines();
 const STARCODER: Family = Family::new(&[Cut::EachDigit, Cut::Pattern(GPT2)]).lines();
 const QWEN2_FAMILY: Family = Family::new(&[Cut::Pattern(QWEN2)]).lines();
 const LLAMA3_FAMILY: Family = Family::new(&[Cut::Pattern(LLAMA3)]).lines();
-/// What converters write that did not know the tokenizer.
+/// Written by converters that did not recognise the tokenizer.
 pub(super) const UNKNOWN_TO_CONVERTER: &str = "default";
 
-/// Names that files use, and their families: those of llama.cpp whose files have an architecture that runs here, and
-/// those that its vocabularies check. Normal form C is part of the original tokenizers; llama.cpp omits it.
+/// Names in files, and their families: those of llama.cpp for supported architectures, and those in its test
+/// vocabularies. NFC is part of the original tokenizers; llama.cpp omits it.
 const FAMILIES: &[(&[&str], Family)] = &[
     (&["gpt-2", "gpt2", "phi-2", "a.x-4.0", "mellum", "trillion", "granite-docling"], GPT2_FAMILY),
     (&["olmo", "mpt"], GPT2_FAMILY.nfc()),
@@ -180,7 +178,7 @@ const FAMILIES: &[(&[&str], Family)] = &[
     ),
 ];
 
-/// The family of that name.
+/// The family with this name.
 pub(super) fn family(name: &str) -> Option<Family> {
     FAMILIES.iter().find(|(names, _)| names.contains(&name)).map(|(_, family)| *family)
 }
@@ -191,13 +189,13 @@ pub(super) fn known() -> String {
     names.join(", ")
 }
 
-/// Whether a pattern of a `tokenizer.json` is one for which [`Family::newline_ends_word`] holds.
+/// Whether [`Family::newline_ends_word`] is known to hold for a pattern of a `tokenizer.json`.
 pub(super) fn newline_ends_word(pattern: &str) -> bool {
     [LLAMA3, QWEN2, GPT2].contains(&pattern)
 }
 
 impl Family {
-    /// The pre-tokenizer that cuts as the family does and then writes bytes as characters.
+    /// The pre-tokenizer that splits like the family and then maps bytes to characters.
     pub(super) fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, TokenizerError> {
         let mut steps = Vec::new();
         for cut in self.cuts {
@@ -211,7 +209,7 @@ impl Family {
                 }
             });
         }
-        // Without the library's own expression: the cuts above are all there are.
+        // Without the library's own expression; only the patterns above split.
         steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, true, false)));
         Ok(PreTokenizerWrapper::Sequence(Sequence::new(steps)))
     }

@@ -1,8 +1,8 @@
-//! The merging of sentencepiece's BPE models, from pieces and their scores.
+//! Merging for sentencepiece's BPE models, from pieces and their scores.
 //!
-//! Starting from characters, the pair whose union has the best score is merged, the leftmost among equals, until no
-//! union is a piece (Kudo & Richardson 2018; Sennrich et al. 2016). Working from the scores themselves rather than from
-//! merge rules derived from them keeps the ids equal to sentencepiece's where several pairs make one piece.
+//! Starting from characters, the pair whose union has the best score is merged, leftmost first among ties, until no
+//! union is a piece (Kudo & Richardson 2018; Sennrich et al. 2016). Scores instead of derived merge rules keep the ids
+//! equal to sentencepiece's if several pairs form one piece.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -11,22 +11,22 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::TokenizerError;
 
-/// Stands for a space inside pieces.
+/// Represents a space in pieces.
 pub(super) const SPACE: char = '\u{2581}';
 const SPACE_TEXT: &str = "\u{2581}";
 
-/// What a vocabulary entry is.
+/// Kind of a vocabulary entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PieceKind {
-    /// A piece that text is made of.
+    /// An ordinary piece.
     Normal,
-    /// Taken whole wherever it stands in a text.
+    /// Always matched whole.
     UserDefined,
-    /// A step of merging that is taken apart again.
+    /// An intermediate merge that is split again.
     Unused,
-    /// A byte of a character that has no piece.
+    /// A byte of a character without a piece.
     Byte(u8),
-    /// Matched elsewhere or not at all.
+    /// Matched elsewhere or never.
     Other,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct SpmVocabulary {
     unknown: Option<u32>,
 }
 
-/// A stretch of text that is one piece so far, linked to its neighbours.
+/// A span of text that is currently one piece, linked to its neighbours.
 struct Symbol {
     start: usize,
     end: usize,
     previous: Option<usize>,
     next: Option<usize>,
-    /// User-defined: no merging with neighbours.
+    /// User-defined: not merged with neighbours.
     frozen: bool,
 }
 
@@ -56,7 +56,7 @@ struct MergeCandidate {
     score: f32,
     left: usize,
     right: usize,
-    /// Length of the union when it was seen: another one later means that a neighbour has grown.
+    /// Length of the union when queued. If it differs later, a neighbour has grown.
     len: usize,
 }
 
@@ -76,13 +76,13 @@ impl PartialOrd for MergeCandidate {
 
 impl Ord for MergeCandidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the largest first, and of equal scores that must be the leftmost.
+        // The heap pops the largest first; among equal scores that must be the leftmost.
         self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
     }
 }
 
 impl SpmVocabulary {
-    /// A vocabulary of as many scores and kinds as texts.
+    /// A vocabulary from texts with their scores and kinds.
     pub(super) fn new(
         texts: Vec<String>,
         scores: &[f32],
@@ -98,7 +98,7 @@ impl SpmVocabulary {
                     pieces.entry(text.clone()).or_insert((id as u32, score));
                 }
                 PieceKind::UserDefined if !text.is_empty() => {
-                    // GGUF files write their spaces as spaces, and the text to be matched has none.
+                    // GGUF files write spaces literally, but the text to match has none.
                     let text = text.replace(' ', SPACE_TEXT);
                     user_defined.push(text.clone());
                     pieces.insert(text, (id as u32, score));
@@ -114,12 +114,12 @@ impl SpmVocabulary {
         Ok(Self { texts, kinds, pieces, bytes, user_defined, unknown })
     }
 
-    /// The vocabulary's text of `id`.
+    /// The text of `id`.
     pub(super) fn text(&self, id: u32) -> Option<&str> {
         self.texts.get(id as usize).map(String::as_str)
     }
 
-    /// The byte that `id` stands for, where it does.
+    /// The byte of a byte token.
     pub(super) fn byte(&self, id: u32) -> Option<u8> {
         match self.kinds.get(id as usize) {
             Some(PieceKind::Byte(byte)) => Some(*byte),
@@ -148,7 +148,7 @@ impl SpmVocabulary {
         }
     }
 
-    /// Characters, and user-defined pieces whole.
+    /// Splits text into characters and user-defined pieces.
     fn split(&self, text: &str) -> Vec<Symbol> {
         let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
         let mut push = |start: usize, end: usize, frozen: bool| {
@@ -174,14 +174,14 @@ impl SpmVocabulary {
             self.propose(text, symbols, right - 1, right, &mut heap, origins);
         }
         while let Some(MergeCandidate { left, right, len, .. }) = heap.pop() {
-            // Proposals are never taken out of the heap: one that no longer fits is passed over when its turn comes.
+            // Candidates are never removed from the heap; stale ones are skipped when popped.
             let stale = symbols[left].next != Some(right) || symbols[right].end - symbols[left].start != len;
             if stale {
                 continue;
             }
             symbols[left].end = symbols[right].end;
             symbols[left].next = symbols[right].next;
-            // An emptied symbol: nothing that was proposed with it fits any more.
+            // An empty symbol makes all candidates with it stale.
             symbols[right].start = symbols[right].end;
             symbols[right].next = None;
             if let Some(next) = symbols[left].next {
@@ -215,7 +215,7 @@ impl SpmVocabulary {
         }
     }
 
-    /// Appends the ids of one symbol; returns whether it ended in the unknown token, of which a run gives one.
+    /// Appends the ids of one symbol. Returns whether it ended in the unknown token; a run of those becomes one token.
     fn emit(&self, piece: &str, origins: &HashMap<&str, usize>, after_unknown: bool, ids: &mut Vec<u32>) -> bool {
         match self.pieces.get(piece) {
             Some(&(id, _)) if self.kinds[id as usize] == PieceKind::Unused => {
@@ -240,7 +240,7 @@ impl SpmVocabulary {
             ids.extend(bytes);
             return false;
         }
-        // As in sentencepiece: a run of unknown characters is one unknown token.
+        // As in sentencepiece, a run of unknown characters is one unknown token.
         if !after_unknown {
             ids.extend(self.unknown);
         }

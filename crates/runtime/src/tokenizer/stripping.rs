@@ -1,10 +1,9 @@
-//! Added tokens that take the white space beside them, which GGUF files do not say. A `tokenizer.json` says it of each
-//! token.
+//! Added tokens that strip adjacent white space. GGUF files do not store this property, unlike `tokenizer.json`.
 
 use super::added::AddedToken;
 use crate::weights::StringTable;
 
-/// A vocabulary whose tokens strip, known by tokens in their places.
+/// A vocabulary whose tokens strip white space, recognised by tokens at certain ids.
 struct Stripping {
     known_by: &'static [(u32, &'static str)],
     left: bool,
@@ -12,7 +11,7 @@ struct Stripping {
     strips: fn(&AddedToken) -> bool,
 }
 
-/// Of the models' own `tokenizer.json`.
+/// From the models' own `tokenizer.json`.
 const STRIPPING: [Stripping; 3] = [
     // Phi-3 and Phi-3.5, mini and medium.
     Stripping {
@@ -37,7 +36,7 @@ const STRIPPING: [Stripping; 3] = [
     },
 ];
 
-/// Sets which tokens of a GGUF file's vocabulary strip.
+/// Sets which tokens of a GGUF vocabulary strip white space.
 pub(super) fn find_stripping(tokens: &StringTable, added: &mut [AddedToken]) {
     let is_known = |rule: &&Stripping| rule.known_by.iter().all(|(id, text)| tokens.get(*id as usize) == Some(*text));
     let Some(rule) = STRIPPING.iter().find(is_known) else { return };

@@ -1,4 +1,4 @@
-//! What identifies a model in a record.
+//! Fingerprints that identify a model in records.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,8 +14,8 @@ pub fn sha256_file(path: &Path) -> Result<String, WeightsError> {
     Ok(hex(&digest))
 }
 
-/// SHA-256 over the names and contents of files, in hex. It depends on the files' own names and bytes, not on their
-/// folder, and on the set of files, not on the order they are given in.
+/// SHA-256 over the names and contents of files, in hex. Depends on file names and bytes, but not on folders or on the
+/// order of `paths`.
 pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
@@ -24,12 +24,12 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
         let digest = digest(path, &mut |_| {}).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
         files.push((name, digest));
     }
-    // By name and content: the order in which files are given is the reader's, not the model's.
+    // Sorted by name and content, because the order depends on the caller.
     files.sort_unstable();
     files.dedup();
     let mut all = Sha256::new();
     for (name, digest) in files {
-        // The length first, so that no two lists of files come to the same bytes.
+        // The length comes first, so that different lists of files never give the same bytes.
         all.update((name.len() as u64).to_le_bytes());
         all.update(name.as_bytes());
         all.update(digest);
@@ -37,11 +37,11 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
     Ok(hex(&all.finalize()))
 }
 
-/// SHA-256 of one file; `advance` is told how many bytes more were read.
+/// SHA-256 of one file; `advance` receives the number of bytes read.
 pub(crate) fn digest(path: &Path, advance: &mut dyn FnMut(usize)) -> io::Result<[u8; 32]> {
-    // Opening a pipe waits for whoever writes to it, and a device may never end.
+    // Opening a pipe blocks until it is written to, and a device may be endless.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! The check that every weight is a number.
+//! Checks that all weights are finite.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use rayon::prelude::*;
 
 use super::WeightsError;
 
-/// Blocks that one task scans: whole ones, so that none is cut between two tasks.
+/// Blocks per task; whole blocks, so that none is split between tasks.
 const BLOCKS_PER_TASK: usize = 1 << 16;
 
-/// Fails at the first element that is infinite or not a number: floats are all looked at, of quantised tensors the
-/// scales and minima.
+/// Fails at the first element that is infinite or NaN. Checks all floats, and the scales and minima of quantised
+/// tensors.
 ///
-/// One pass over the bytes on all threads of the current pool, about as fast as memory delivers them.
+/// One pass over the bytes on all threads of the current pool, limited by memory bandwidth.
 pub fn check_finite(path: &Path, name: &str, tensor: &RawTensor) -> Result<(), WeightsError> {
     let weight_type = tensor.weight_type;
     let bytes: &[u8] = &tensor.bytes;
@@ -31,20 +31,20 @@ pub fn check_finite(path: &Path, name: &str, tensor: &RawTensor) -> Result<(), W
     }
 }
 
-/// Where a type's f16 scales lie in its block.
+/// Offsets of a type's f16 scales within a block.
 fn scale_offsets(weight_type: WeightType) -> &'static [usize] {
     match weight_type {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[],
         WeightType::Q8_0 | WeightType::Q4_0 | WeightType::Q5_0 => &[0],
         WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4_K | WeightType::Q5_K => &[0, 2],
-        // Behind 128 bytes of low bits, 64 of high bits and 16 scales of groups.
+        // After 128 bytes of low bits, 64 of high bits and 16 group scales.
         WeightType::Q6_K => &[208],
     }
 }
 
-/// The first bad block of a run of whole blocks, and what it holds.
+/// The first bad block in a run of whole blocks, with a description of the value.
 fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> {
-    // All bits of an exponent: what has them is infinite or no number, by its mantissa.
+    // Exponent mask: a float with all exponent bits set is infinite or NaN.
     const HALF: u16 = 0x7c00;
     match weight_type {
         WeightType::F32 => scan_words(bytes, |word| u32::from_le_bytes(word) & 0x7f80_0000 == 0x7f80_0000, mantissa32),
@@ -55,7 +55,7 @@ fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> 
             scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0)
         }
         _ => {
-            // Scales alone: the integers of a block may have any bits.
+            // Only the scales: a block's integers can have any bits.
             let offsets = scale_offsets(weight_type);
             let scale = |block: &[u8], offset: usize| u16::from_le_bytes([block[offset], block[offset + 1]]);
             bytes.chunks_exact(weight_type.block_bytes()).enumerate().find_map(|(index, block)| {
@@ -74,8 +74,7 @@ fn name_of(nan: bool) -> &'static str {
     if nan { "not a number" } else { "an infinite value" }
 }
 
-/// Looks at whole stretches without a branch per word, which compilers turn into vector code, and only then for the
-/// exact place.
+/// Scans whole blocks of words without a branch per word, which compilers vectorise, and then locates the bad word.
 fn scan_words<const N: usize>(
     bytes: &[u8],
     bad: impl Fn([u8; N]) -> bool,
@@ -83,7 +82,7 @@ fn scan_words<const N: usize>(
 ) -> Option<(usize, &'static str)> {
     const STRETCH: usize = 4096;
     let word = |chunk: &[u8]| -> [u8; N] { chunk.try_into().expect("chunks of N bytes") };
-    // `|` and not `||`: a way out of the loop would keep it from becoming vector code.
+    // `|` instead of `||`: an early exit would prevent vectorisation.
     let stretch_has_bad = |stretch: &[u8]| stretch.chunks_exact(N).fold(false, |any, chunk| any | bad(word(chunk)));
     let stretch = bytes.chunks(STRETCH).position(stretch_has_bad)?;
     let start = stretch * STRETCH;

@@ -15,25 +15,25 @@ use super::{WeightsError, map_file};
 
 type Owner = Arc<dyn TensorMemory>;
 
-/// An open GGUF file: its header is checked, its tensors are views of the mapped file.
+/// An open GGUF file with a checked header. Tensors are views of the mapped file.
 #[derive(Clone)]
 pub struct GgufFile {
     path: PathBuf,
     owner: Owner,
     header: Arc<GgufHeader>,
-    /// GGUF name → position in the header.
+    /// GGUF name → index in the header.
     by_name: Arc<BTreeMap<String, usize>>,
     names: Arc<GgufNames>,
 }
 
-/// What `inspect` shows of a tensor.
+/// A tensor's properties, for `inspect`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorListing {
-    /// The name in the file.
+    /// Name in the file.
     pub name: String,
     /// Outermost dimension first.
     pub shape: Vec<usize>,
-    /// The storage type's name, supported or not.
+    /// Name of the storage type, which may be unsupported.
     pub type_name: &'static str,
     /// Size in bytes.
     pub bytes: usize,
@@ -46,7 +46,7 @@ impl GgufFile {
         Self::from_owner(path, Arc::new(map))
     }
 
-    /// The same from bytes in memory; `path` is only for messages.
+    /// Reads a file from bytes in memory; `path` is only for messages.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, WeightsError> {
         Self::from_owner(path, Arc::new(bytes))
     }
@@ -62,12 +62,12 @@ impl GgufFile {
         Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
     }
 
-    /// The file's version, 2 or 3.
+    /// Format version, 2 or 3.
     pub fn version(&self) -> u32 {
         self.header.version
     }
 
-    /// All tensors in the order of the file.
+    /// All tensors in file order.
     pub fn tensors(&self) -> Vec<TensorListing> {
         let listing = |tensor: &super::gguf_header::TensorInfo| TensorListing {
             name: tensor.name.clone(),
@@ -83,44 +83,44 @@ impl GgufFile {
         &self.header.metadata
     }
 
-    /// The value of `key`, where there is one.
+    /// The value of `key`, if present.
     pub fn value(&self, key: &str) -> Option<&MetadataValue> {
         self.header.metadata.get(key)
     }
 
-    /// The string of `key`; an error where it is something else.
+    /// The string of `key`; an error for another type.
     pub fn string(&self, key: &str) -> Result<Option<&str>, WeightsError> {
         self.named(GgufMetadata::string(self, key))
     }
 
-    /// The non-negative integer of `key`; an error where it is something else.
+    /// The non-negative integer of `key`; an error for another type.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, WeightsError> {
         self.named(GgufMetadata::u64(self, key))
     }
 
-    /// The token id of `key`; an error where it is something else.
+    /// The token id of `key`; an error for another type.
     pub fn token_id(&self, key: &str) -> Result<Option<u32>, WeightsError> {
         self.named(GgufMetadata::token_id(self, key))
     }
 
-    /// The boolean of `key`; an error where it is something else.
+    /// The boolean of `key`; an error for another type.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, WeightsError> {
         self.named(GgufMetadata::bool(self, key))
     }
 
-    /// The strings of `key`; an error where it is something else.
+    /// The strings of `key`; an error for another type.
     pub fn strings(&self, key: &str) -> Result<Option<&StringTable>, WeightsError> {
         self.named(self.texts_of(key))
     }
 
-    /// The floats of `key`; an error where it is something else.
+    /// The floats of `key`; an error for another type.
     pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, WeightsError> {
         self.named(self.typed(key, "an array of floats", |value| {
             if let MetadataValue::Array(MetadataArray::Floats(floats)) = value { Some(floats.as_slice()) } else { None }
         }))
     }
 
-    /// The integers of `key`, signed or not; an error where it is something else.
+    /// The integers of `key`, signed or unsigned; an error for another type.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, WeightsError> {
         self.named(self.typed(key, "an array of integers", |value| match value {
             MetadataValue::Array(MetadataArray::Ints(values)) => Some(values.clone()),
@@ -133,12 +133,12 @@ impl GgufFile {
 
     /// An error about the metadata of this file.
     pub(crate) fn metadata_error(&self, key: &str, why: impl Into<String>) -> WeightsError {
-        let hint = "the file may come from a converter that this version does not know; convert the model again or use \
-                    its safetensors files";
+        let hint = "convert the model again, or use its safetensors files; the converter may be unknown to this \
+                    version";
         self.metadata_error_with(key, why, hint)
     }
 
-    /// The same with another hint.
+    /// Like [`metadata_error`](Self::metadata_error) with a different hint.
     pub(crate) fn metadata_error_with(&self, key: &str, why: impl Into<String>, hint: &str) -> WeightsError {
         WeightsError::Malformed {
             path: self.path.clone(),
@@ -148,7 +148,7 @@ impl GgufFile {
         }
     }
 
-    /// An error with the file's name.
+    /// Adds the file's name to an error.
     fn named<T>(&self, result: Result<T, GgufError>) -> Result<T, WeightsError> {
         result.map_err(|error| self.metadata_error(&error.key, error.why))
     }
@@ -223,7 +223,7 @@ impl WeightSource for GgufFile {
             });
         };
         let info = &self.header.tensors[index];
-        // Told when the tensor is asked for: a file with such types can still be inspected.
+        // Reported only when the tensor is read, so that a file with unsupported types can still be inspected.
         let Some(weight_type) = info.ggml_type.weight_type else {
             return Err(SourceError::Unsupported {
                 name: gguf_name,
@@ -253,18 +253,18 @@ impl WeightSource for GgufFile {
     }
 }
 
-const SUPPORTED_TYPES: &str = "use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K \
+const SUPPORTED_TYPES: &str = "use a file with types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K \
                                (such as a Q4_K_M or Q8_0 file)";
 
 fn malformed(path: &Path, error: HeaderError) -> WeightsError {
     let hint = if error.truncated {
         format!(
-            "the download may have been cut short; compare its hash with the publisher's: probity model verify {}",
+            "download it again: it may be truncated; compare its hash with the publisher's: probity model verify {}",
             path.display()
         )
     } else {
         format!(
-            "the file is damaged or not a GGUF file; compare its hash with the publisher's: probity model verify {}",
+            "compare its hash with the publisher's: probity model verify {}; the file is damaged or not a GGUF file",
             path.display()
         )
     };

@@ -1,35 +1,34 @@
-//! The header of a GGUF file, read from untrusted bytes.
+//! Parses the header of a GGUF file from untrusted bytes.
 //!
 //! Format: the GGUF specification of the ggml project, versions 2 and 3, little-endian. Each count and length is
-//! compared with the bytes that are left before anything is allocated, so memory stays within a small multiple of the
-//! file's own size.
+//! checked against the remaining bytes before allocating, so memory is bounded by a small multiple of the file size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use probity_kernels::WeightType;
 
-/// Arrays may hold arrays this deep; real files have depth 1.
+/// Maximum nesting of arrays; real files have depth 1.
 const MAX_ARRAY_DEPTH: usize = 4;
-/// ggml knows no more dimensions.
+/// Maximum number of dimensions in ggml.
 const MAX_DIMS: u32 = 4;
-/// Page-sized alignment and more is used; anything above this is a broken field.
+/// Maximum alignment. Page-sized alignment occurs; larger values are invalid.
 const MAX_ALIGNMENT: u64 = 1 << 20;
-/// Longest key or tensor name; the specification allows 65535 bytes for keys and 64 for tensors.
+/// Maximum length of keys and tensor names. The specification allows 65535 bytes for keys and 64 for tensors.
 const MAX_NAME: u64 = 65_535;
 
-/// What is wrong with a header: where, and what was expected and found.
+/// An invalid header: where, and what was expected and found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderError {
     /// The field or tensor.
     pub what: String,
     /// Expected and found.
     pub why: String,
-    /// Whether a cut-short file explains it.
+    /// Whether a truncated file explains it.
     pub truncated: bool,
 }
 
-/// A metadata value. Integers and floats of all widths are widened.
+/// A metadata value. Integers and floats are converted to 64 bits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MetadataValue {
     /// u8, u16, u32, u64.
@@ -38,7 +37,7 @@ pub enum MetadataValue {
     Int(i64),
     /// f32, f64.
     Float(f64),
-    /// A byte that is 0 or 1.
+    /// A byte with value 0 or 1.
     Bool(bool),
     /// UTF-8 text.
     String(String),
@@ -59,7 +58,7 @@ impl MetadataValue {
         }
     }
 
-    /// The value as a non-negative integer, where it is one.
+    /// The value as a non-negative integer, if it is one.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Self::Uint(value) => Some(*value),
@@ -109,7 +108,7 @@ impl MetadataArray {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the array is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -128,7 +127,7 @@ impl StringTable {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -146,21 +145,21 @@ impl StringTable {
     }
 }
 
-/// A storage type of ggml, supported here or not.
+/// A storage type of ggml, including unsupported ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GgmlType {
-    /// The name in ggml's terms.
+    /// Name in ggml.
     pub name: &'static str,
     /// Weights per block.
     pub block_len: u64,
     /// Bytes per block.
     pub block_bytes: u64,
-    /// The type as our kernels know it; absent where they do not.
+    /// The corresponding type of our kernels, if supported.
     pub weight_type: Option<WeightType>,
 }
 
 impl GgmlType {
-    /// The type of that number; `None` for numbers that ggml does not (or no longer) use.
+    /// The type with this id. `None` for ids that ggml does not use (any longer).
     pub fn from_id(id: u32) -> Option<Self> {
         let known = |weight: WeightType| Self {
             name: weight.name(),
@@ -207,44 +206,44 @@ impl GgmlType {
     }
 }
 
-/// One tensor as the header describes it, checked to lie inside the file.
+/// A tensor's description, checked to be within the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// The name in GGUF's terms (`blk.0.attn_q.weight`).
+    /// Name in GGUF (`blk.0.attn_q.weight`).
     pub name: String,
-    /// Outermost dimension first (the file has it the other way round).
+    /// Outermost dimension first (reversed in the file).
     pub shape: Vec<usize>,
-    /// How it is stored.
+    /// Storage type.
     pub ggml_type: GgmlType,
-    /// Where in the file.
+    /// Byte range in the file.
     pub bytes: Range<usize>,
 }
 
 /// A checked header.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufHeader {
-    /// 2 or 3.
+    /// Format version, 2 or 3.
     pub version: u32,
-    /// By key.
+    /// Metadata by key.
     pub metadata: BTreeMap<String, MetadataValue>,
-    /// In the order of the file.
+    /// Tensors in file order.
     pub tensors: Vec<TensorInfo>,
 }
 
 impl GgufHeader {
-    /// Reads the header of `file`, the whole file's bytes, and checks every tensor's place in it.
+    /// Parses the header of `file`, the bytes of the whole file, and checks the range of every tensor.
     pub fn parse(file: &[u8]) -> Result<Self, HeaderError> {
         let mut cursor = HeaderCursor { file, at: 0 };
         let version = read_magic_and_version(&mut cursor)?;
         let tensor_count = cursor.u64("the number of tensors")?;
         let metadata_count = cursor.u64("the number of metadata entries")?;
-        // The least that an entry takes: two lengths and a type; a tensor: length, number of dimensions, one of them,
-        // type and offset.
+        // Minimum entry size: two lengths and a type. For a tensor: length, number of dimensions, one dimension, type
+        // and offset.
         cursor.check_count("the number of metadata entries", metadata_count, 13)?;
-        // More than the file can hold has exhausted another reader's memory (llama.cpp #15711).
+        // A larger count has exhausted another reader's memory (llama.cpp #15711).
         cursor.check_count("the number of tensors", tensor_count, 32)?;
         let metadata = read_metadata(&mut cursor, metadata_count)?;
-        // Where the data begin is known behind the last description, so places are looked at only then.
+        // Ranges are checked last, because the data start after the last description.
         let described = (0..tensor_count)
             .map(|index| read_tensor(&mut cursor, index))
             .collect::<Result<Vec<DescribedTensor>, HeaderError>>()?;
@@ -272,7 +271,7 @@ fn read_magic_and_version(cursor: &mut HeaderCursor<'_>) -> Result<u32, HeaderEr
     let version = cursor.u32("the version")?;
     match version {
         2 | 3 => Ok(version),
-        // Told as what it is: read as little-endian, its version is a huge number.
+        // A specific error: read as little-endian, its version would be a huge number.
         _ if matches!(version.swap_bytes(), 2 | 3) => {
             error("the version", "the file is big-endian; only little-endian files are read")
         }
@@ -296,10 +295,10 @@ fn read_metadata(cursor: &mut HeaderCursor<'_>, count: u64) -> Result<BTreeMap<S
 
 fn alignment(metadata: &BTreeMap<String, MetadataValue>) -> Result<u64, HeaderError> {
     let key = "general.alignment";
-    // What the specification says where the file does not.
+    // The default of the specification.
     let Some(value) = metadata.get(key) else { return Ok(32) };
     match value.as_u64() {
-        // Offsets are divided by it. What is no positive number has broken another reader (llama.cpp #26318).
+        // Offsets are divided by it. A value that is not positive has crashed another reader (llama.cpp #26318).
         Some(alignment) if alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT => Ok(alignment),
         _ => error(
             format!("metadata `{key}`"),
@@ -308,7 +307,7 @@ fn alignment(metadata: &BTreeMap<String, MetadataValue>) -> Result<u64, HeaderEr
     }
 }
 
-/// A tensor's description before its place in the file is known.
+/// A tensor's description before its byte range is known.
 struct DescribedTensor {
     name: String,
     shape: Vec<usize>,
@@ -333,14 +332,17 @@ fn read_tensor(cursor: &mut HeaderCursor<'_>, index: u64) -> Result<DescribedTen
     let Some(ggml_type) = GgmlType::from_id(type_id) else {
         return error(what, format!("unknown tensor type {type_id}"));
     };
-    // A product that wraps would pass for a small tensor: published attacks on other readers do this.
+    // A product that wraps around would look like a small tensor, as in published attacks on other readers.
     let Some(elements) = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size)).filter(|&n| n > 0)
     else {
         return error(what, format!("dimensions {sizes:?} are zero or their product overflows"));
     };
-    // The file's first dimension is the innermost: the length of a row.
+    // The file's first dimension is the innermost, the length of a row.
     if sizes[0] % ggml_type.block_len != 0 {
-        return error(what, format!("a row of {} weights is no whole number of {} blocks", sizes[0], ggml_type.name));
+        return error(
+            what,
+            format!("a row of {} weights is not a whole number of {} blocks", sizes[0], ggml_type.name),
+        );
     }
     let Some(size) = (elements / ggml_type.block_len).checked_mul(ggml_type.block_bytes) else {
         return error(what, format!("dimensions {sizes:?} overflow the size in bytes"));
@@ -354,9 +356,9 @@ impl DescribedTensor {
         let Self { name, shape, ggml_type, size, offset } = self;
         let what = format!("tensor `{name}`");
         if offset % alignment != 0 {
-            return error(what, format!("its offset {offset} is no multiple of the alignment {alignment}"));
+            return error(what, format!("its offset {offset} is not a multiple of the alignment {alignment}"));
         }
-        // Sums that wrapped have made another reader allocate too little (CVE-2025-53630).
+        // Sums that wrapped around made another reader allocate too little (CVE-2025-53630).
         let range = data_start.checked_add(offset).and_then(|start| Some((start, start.checked_add(size)?)));
         match range {
             Some((start, end)) if end <= file_len => {
@@ -368,7 +370,7 @@ impl DescribedTensor {
                      file has {file_len} bytes",
                     ggml_type.name
                 );
-                // What lies beyond the end is what a download that broke off leaves.
+                // A range beyond the end indicates an interrupted download.
                 Err(HeaderError { what, why, truncated: true })
             }
         }
@@ -391,8 +393,7 @@ fn check_disjoint(tensors: &[TensorInfo]) -> Result<(), HeaderError> {
     }
 }
 
-/// The file ends with its last tensor and the zeros that align it: what goes on behind has pushed tensors from their
-/// places.
+/// Checks that the file ends with its last tensor and padding. Extra bytes indicate that tensors were shifted.
 fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), HeaderError> {
     let Some(last) = tensors.iter().max_by_key(|tensor| tensor.bytes.end) else { return Ok(()) };
     let end = last.bytes.end;
@@ -402,11 +403,11 @@ fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), 
     }
     error(
         format!("tensor `{}`", last.name),
-        format!("it is the last and ends at {end}; the file goes on for {} bytes", rest.len()),
+        format!("it is the last and ends at {end}, but {} more bytes follow", rest.len()),
     )
 }
 
-/// Reads forward through the file; never past its end.
+/// Reads forward through the file, never past its end.
 struct HeaderCursor<'a> {
     file: &'a [u8],
     at: usize,
@@ -418,15 +419,15 @@ impl<'a> HeaderCursor<'a> {
     }
 
     fn cut_short<T>(&self, what: &str, needed: u64) -> Result<T, HeaderError> {
-        let why = format!("needs {needed} bytes at {}, where the file has {} left", self.at, self.left());
+        let why = format!("needs {needed} bytes at {}, but the file has {} left", self.at, self.left());
         Err(HeaderError { what: what.to_owned(), why, truncated: true })
     }
 
-    /// Fails where `count` entries of at least `least` bytes cannot fit into what is left.
+    /// Fails if `count` entries of at least `least` bytes exceed the remaining bytes.
     fn check_count(&self, what: &str, count: u64, least: u64) -> Result<(), HeaderError> {
         if count > self.left() / least {
             let why = format!(
-                "{count} entries of at least {least} bytes each do not fit into the {} bytes that are left",
+                "{count} entries of at least {least} bytes each do not fit into the remaining {} bytes",
                 self.left()
             );
             return Err(HeaderError { what: what.to_owned(), why, truncated: true });
@@ -458,7 +459,7 @@ impl<'a> HeaderCursor<'a> {
 
     fn text(&mut self, what: &str) -> Result<&'a str, HeaderError> {
         let len = self.u64(what)?;
-        // A text is as long as it says, and no longer than what is left of the file.
+        // Bounded by the rest of the file.
         let bytes = self.take(len, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text),
@@ -471,11 +472,11 @@ impl<'a> HeaderCursor<'a> {
         if len == 0 || len > MAX_NAME {
             return error(what(), format!("expected 1 to {MAX_NAME} bytes, found a length of {len}"));
         }
-        // Its length is looked at before its bytes: a broken one would be told as a file that was cut short.
+        // Checks the length first; otherwise a corrupt length would be reported as a truncated file.
         self.at -= 8;
         let name = self.text(&what())?;
         if name.contains(char::is_control) {
-            return error(what(), format!("holds control characters: {name:?}"));
+            return error(what(), format!("contains control characters: {name:?}"));
         }
         Ok(name.to_owned())
     }
@@ -507,7 +508,7 @@ impl<'a> HeaderCursor<'a> {
         })
     }
 
-    /// `count` numbers of `N` bytes; the caller's count is checked against what is left before the allocation.
+    /// `count` numbers of `N` bytes; checked against the remaining bytes before allocating.
     fn numbers<const N: usize, T>(
         &mut self,
         what: &str,
@@ -539,7 +540,7 @@ impl<'a> HeaderCursor<'a> {
             }
             8 => MetadataArray::Strings(self.strings(what, count)?),
             9 => {
-                // The least that an array takes: a type and a count.
+                // Minimum size of an array: a type and a count.
                 self.check_count(what, count, 12)?;
                 let mut arrays = Vec::new();
                 for _ in 0..count {
@@ -555,7 +556,7 @@ impl<'a> HeaderCursor<'a> {
     }
 
     fn strings(&mut self, what: &str, count: u64) -> Result<StringTable, HeaderError> {
-        // The least that a text takes: its length.
+        // Minimum size of a string: its length.
         self.check_count(what, count, 8)?;
         let mut strings = StringTable { text: String::new(), ends: Vec::with_capacity(count as usize) };
         for _ in 0..count {

@@ -1,9 +1,9 @@
-//! Low-rank adapters (`LoRA`, Hu et al. 2022) in PEFT's files: `adapter_config.json` and `adapter_model.safetensors`,
-//! added to a model's weights when it is loaded.
+//! Low-rank adapters (`LoRA`, Hu et al. 2022) in PEFT's format, `adapter_config.json` and `adapter_model.safetensors`,
+//! merged into a model's weights when loading.
 //!
 //! A linear layer's weights become W + s·B·A, where s is `lora_alpha` / r, or `lora_alpha` / √r with `use_rslora`. Sums
-//! are taken in f32, and the tensor stays in f32 whatever it was stored as: a quantised layer is not quantised again.
-//! Every field of the configuration is honoured, known not to matter, or refused; so is every tensor of the adapter.
+//! are computed in f32 and the tensor stays in f32; a quantised layer is not quantised again. Every field of the
+//! configuration and every tensor of the adapter is either used, known to be irrelevant, or rejected.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{SafetensorsFiles, WeightsError, check_finite};
 use crate::side_file;
 
-/// The adapter's configuration and weights.
+/// File names of the configuration and weights.
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 
@@ -29,38 +29,38 @@ pub enum AdapterError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Weights(#[from] WeightsError),
-    /// The configuration is none of an adapter, or asks for something that is not supported.
+    /// The file is not an adapter's configuration, or requests something unsupported.
     #[error("{}: {why}", path.display())]
     #[diagnostic(help("{hint}"))]
     Config {
         /// `adapter_config.json`.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
-        /// What to do.
+        /// A hint.
         hint: &'static str,
     },
-    /// A tensor of the adapter that does not fit.
+    /// A tensor of the adapter does not fit.
     #[error("tensor `{name}` in {}: {source}", path.display())]
-    #[diagnostic(help("the adapter was trained for another model, or its files are incomplete"))]
+    #[diagnostic(help("use an adapter of this model with complete files"))]
     Tensor {
         /// The tensor.
         name: String,
         /// `adapter_model.safetensors`.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         #[diagnostic_source]
         source: BoxedError,
     },
 }
 
-/// An adapter's files, read and checked.
+/// An adapter's files, parsed and checked.
 pub struct LoraAdapter {
     folder: PathBuf,
     weights: SafetensorsFiles,
     rank: usize,
     scale: f32,
-    /// The names of the tensors that change, with those of A and B.
+    /// Names of the changed tensors, with the names of A and B.
     changes: BTreeMap<String, [String; 2]>,
 }
 
@@ -69,12 +69,12 @@ impl LoraAdapter {
     pub fn open(folder: &Path) -> Result<Self, AdapterError> {
         let (rank, scale) = read_config(&folder.join(CONFIG))?;
         let path = folder.join(WEIGHTS);
-        // A pickle can run code when it is opened, so it is not even looked into.
+        // A pickle can execute code when opened, so it is not read at all.
         if !path.is_file() && folder.join("adapter_model.bin").is_file() {
             let hint = "save the adapter again with safe_serialization=True";
             return Err(AdapterError::Config {
                 path,
-                why: "there is only adapter_model.bin, which may hold programs".into(),
+                why: "it has only adapter_model.bin, which can run code when opened".into(),
                 hint,
             });
         }
@@ -83,29 +83,29 @@ impl LoraAdapter {
         let adapter = Self { folder: folder.to_owned(), weights, rank, scale, changes };
         for name in adapter.changes.values().flatten() {
             let tensor = adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error))?;
-            // Here as well as in the sum later, where the error would name the model's file.
+            // Checked here too; an error in the sum later would name the model's file.
             check_finite(&adapter.weights.path(), name, &tensor)?;
         }
         Ok(adapter)
     }
 
-    /// Its files.
+    /// The adapter's files.
     pub fn files(&self) -> [PathBuf; 2] {
         [CONFIG, WEIGHTS].map(|name| self.folder.join(name))
     }
 
-    /// The tensors that it changes.
+    /// Names of the tensors that it changes.
     pub fn changed(&self) -> impl Iterator<Item = &str> {
         self.changes.keys().map(String::as_str)
     }
 
-    /// The rank of its changes, and what they are multiplied by.
+    /// The rank, and the scale of the changes.
     pub fn rank_and_scale(&self) -> (usize, f32) {
         (self.rank, self.scale)
     }
 
-    /// The model's weights with the adapter in them. `pairs` is the length of a head where the rows of queries and keys
-    /// lie in llama.cpp's order, each element beside the one that it is rotated with.
+    /// Merges the adapter into the model's weights. `pairs` is the head size if the rows of queries and keys are in
+    /// llama.cpp's order, with rotated elements adjacent.
     pub fn onto(
         self,
         base: Box<dyn WeightSource + Send + Sync>,
@@ -115,17 +115,25 @@ impl LoraAdapter {
         for (name, [a, b]) in &self.changes {
             if !base.contains(name) {
                 let near =
-                    nearest(name, names.iter().map(String::as_str)).map(|near| format!("; the nearest is `{near}`"));
+                    nearest(name, names.iter().map(String::as_str)).map(|near| format!("; did you mean `{near}`?"));
                 return Err(self.wrong(a, format!("the model has no `{name}`{}", near.unwrap_or_default())));
             }
             let [out, columns] = match base.tensor(name).map_err(|error| self.wrong(a, error))?.shape[..] {
                 [out, columns] => [out, columns],
-                ref other => return Err(self.wrong(a, format!("`{name}` is no linear layer but of shape {other:?}"))),
+                ref other => {
+                    return Err(self.wrong(
+                        a,
+                        format!(
+                            "`{name}` is not a linear layer; its shape is \
+                                                               {other:?}"
+                        ),
+                    ));
+                }
             };
             for (name, expected) in [(a, [self.rank, columns]), (b, [out, self.rank])] {
                 let found = self.weights.tensor(name).map_err(|error| self.wrong(name, error))?.shape;
                 if found != expected {
-                    return Err(self.wrong(name, format!("its shape is {found:?}, and the model needs {expected:?}")));
+                    return Err(self.wrong(name, format!("its shape is {found:?}, but the model needs {expected:?}")));
                 }
             }
         }
@@ -137,7 +145,7 @@ impl LoraAdapter {
     }
 }
 
-/// A model's weights with an adapter's in them.
+/// A model's weights with an adapter merged.
 pub struct AdaptedWeights {
     base: Box<dyn WeightSource + Send + Sync>,
     adapter: LoraAdapter,
@@ -151,7 +159,7 @@ impl AdaptedWeights {
         let base = self.base.tensor(name)?;
         let (a, b) = (widened(&weights.tensor(a)?), widened(&weights.tensor(b)?));
         let columns = base.shape[1];
-        // Of all weights, converters permute these two alone.
+        // Converters permute only these two weights.
         let pairs = self.pairs.filter(|_| name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight"));
         let row_bytes = base.bytes.len() / base.shape[0];
         let mut merged = vec![0u8; base.shape[0] * columns * 4];
@@ -164,12 +172,11 @@ impl AdaptedWeights {
             let mut weights = vec![0f32; columns];
             dequantise(base.weight_type, &base.bytes[row * row_bytes..][..row_bytes], 0, &mut weights);
             for ((bytes, weight), sum) in merged.chunks_exact_mut(4).zip(weights).zip(sums) {
-                // The sum first, then its factor, then the weight: the order of PEFT's merge, which this equals to
-                // 8e-6.
+                // Sum, then scale, then weight: the order of PEFT's merge, which this matches to 8e-6.
                 bytes.copy_from_slice(&(weight + sum * scale).to_le_bytes());
             }
         });
-        // The sum has taken their place, and nobody reads them again.
+        // Replaced by the sum and not read again.
         base.bytes.release();
         let len = merged.len();
         let bytes = TensorBytes::slice(Arc::new(merged), 0..len).expect("all of it");
@@ -177,13 +184,13 @@ impl AdaptedWeights {
     }
 }
 
-/// The row of a head in halves that lies at `row` where the head lies in pairs.
+/// The row in half-split order for `row` in paired order.
 fn row_of_pairs(row: usize, head: usize) -> usize {
     let (first, within) = (row / head * head, row % head);
     first + within % 2 * (head / 2) + within / 2
 }
 
-/// A tensor's elements.
+/// A tensor's elements as f32.
 fn widened(tensor: &RawTensor) -> Vec<f32> {
     let mut values = vec![0f32; tensor.shape.iter().product()];
     dequantise(tensor.weight_type, &tensor.bytes, 0, &mut values);
@@ -218,7 +225,7 @@ impl WeightSource for AdaptedWeights {
     }
 }
 
-/// The tensors of the model that an adapter changes, with its own two for each.
+/// The tensors of the model that an adapter changes, with its two matrices for each.
 fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [String; 2]>, AdapterError> {
     let wrong = |name: &str, why: &str| AdapterError::Tensor {
         name: name.to_owned(),
@@ -233,13 +240,13 @@ fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [
         if let Some(module) = module.strip_suffix(".lora_A.weight") {
             let b = format!("base_model.model.{module}.lora_B.weight");
             if !weights.contains(&b) {
-                return Err(wrong(&name, &format!("there is no `{b}` beside it")));
+                return Err(wrong(&name, &format!("`{b}` is missing")));
             }
             changes.insert(format!("{module}.weight"), [name, b]);
         } else if let Some(module) = module.strip_suffix(".lora_B.weight") {
             let a = format!("base_model.model.{module}.lora_A.weight");
             if !weights.contains(&a) {
-                return Err(wrong(&name, &format!("there is no `{a}` beside it")));
+                return Err(wrong(&name, &format!("`{a}` is missing")));
             }
         } else {
             return Err(wrong(&name, "only `lora_A.weight` and `lora_B.weight` of linear layers are supported"));
@@ -248,28 +255,28 @@ fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [
     Ok(changes)
 }
 
-/// Fields that say how an adapter was trained or by whom: the tensors that came of it are in its file.
+/// Fields about training or authorship, which do not affect the merged weights.
 const SILENT: [&str; 16] = [
     "auto_mapping", "base_model_name_or_path", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
     "layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "revision",
     "runtime_config", "target_modules", "task_type", "ensure_weight_tying",
 ];
 
-/// The rank, and what the product of an adapter's matrices is multiplied by.
+/// The rank, and the scale of the product of an adapter's matrices.
 fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
     let text = side_file::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
     let parsed: Result<Map<String, Value>, _> = parse_unique(&text);
     let fail = |why: String, hint| AdapterError::Config { path: path.to_owned(), why, hint };
-    let broken = "an adapter is a folder that PEFT's save_pretrained wrote";
+    let broken = "use a folder written by PEFT's save_pretrained";
     let fields = parsed.map_err(|error| fail(error.to_string(), broken))?;
     for (name, value) in &fields {
-        // What a field says by default changes nothing, whatever it is called.
+        // A default value changes nothing, whatever the field.
         let empty = matches!(value, Value::Null | Value::Bool(false)) || [json!([]), json!({})].contains(value);
         let fits = match name.as_str() {
             "peft_type" => *value == "LORA",
             "bias" => *value == "none",
-            // Others change the model's own weights before training, so that A and B belong to weights that are not
-            // here.
+            // Other values modify the base weights before training, so A and B belong to weights that are not
+            // available.
             "init_lora_weights" => {
                 value.is_boolean() || ["gaussian", "eva", "orthogonal"].contains(&value.as_str().unwrap_or_default())
             }
@@ -277,12 +284,11 @@ fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
             name => empty || SILENT.contains(&name),
         };
         if !fits {
-            let hint =
-                "merge the adapter into its model with PEFT's merge_and_unload, save that, and give it as --model";
+            let hint = "merge the adapter into its model with PEFT's merge_and_unload, save it, and use it as --model";
             return Err(fail(format!("`{name}`: {value} is not supported"), hint));
         }
     }
-    let missing = |name: &str| fail(format!("`{name}` is missing or no number above 0"), broken);
+    let missing = |name: &str| fail(format!("`{name}` is missing or not a number above 0"), broken);
     if !fields.contains_key("peft_type") {
         return Err(fail("`peft_type` is missing".into(), broken));
     }
@@ -301,7 +307,7 @@ fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
 mod tests {
     use super::*;
 
-    /// A copy of a golden adapter whose configuration has this field too.
+    /// A copy of a golden adapter with this field added to its configuration.
     fn with(field: &str, value: Value) -> Result<LoraAdapter, AdapterError> {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/adapters/llama");
         let copy = tempfile::tempdir().expect("temporary folder");
@@ -319,7 +325,7 @@ mod tests {
         let path = folder.path().join(CONFIG);
         std::fs::write(&path, r#"{"peft_type": "LORA", "r": 8, "lora_alpha": 8, "r": 4}"#).expect("written");
         let error = read_config(&path).expect_err("which of the two?").to_string();
-        assert!(error.contains("`r` is there twice") && error.contains(CONFIG), "{error}");
+        assert!(error.contains("duplicate key `r`") && error.contains(CONFIG), "{error}");
     }
 
     #[test]
@@ -366,7 +372,7 @@ mod tests {
         assert_eq!(rows, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
     }
 
-    /// What is wrong with an adapter of these tensors, all of one element.
+    /// The error for an adapter with these tensors, all of one element.
     fn refused(names: &[&str]) -> String {
         let value = 1f32.to_le_bytes();
         let view =

@@ -1,7 +1,7 @@
-//! Reading weights: GGUF and safetensors files as [`WeightSource`](probity_models::WeightSource)s.
+//! Reads weights: GGUF and safetensors files as [`WeightSource`](probity_models::WeightSource)s.
 //!
-//! Files are data from strangers: every size and offset is checked before it is used, and a file that is broken gives
-//! an error that names it, the field and what was expected.
+//! Files are untrusted: every size and offset is checked before use. The error for an invalid file names the file, the
+//! field and the expected value.
 
 mod fingerprint;
 mod finite;
@@ -32,10 +32,10 @@ pub enum WeightsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is not what its format demands.
+    /// The file does not conform to its format.
     #[error("{}: {what}: {why}", path.display())]
     #[diagnostic(help("{hint}"))]
     Malformed {
@@ -45,30 +45,28 @@ pub enum WeightsError {
         what: String,
         /// Expected and found.
         why: String,
-        /// What to do.
+        /// A hint.
         hint: String,
     },
-    /// A weight is no number.
+    /// A weight is not finite.
     #[error("tensor `{name}` in {} holds {found} at element {index} (type {weight_type})", path.display())]
-    #[diagnostic(help(
-        "the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's"
-    ))]
+    #[diagnostic(help("compare its hash with the publisher's; it is damaged or was saved after diverged training"))]
     NotFinite {
         /// The file or folder.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// Its type.
+        /// Weight type of the tensor.
         weight_type: probity_kernels::WeightType,
-        /// The first bad element in row-major order; for a quantised tensor the first element of the block whose scale
-        /// is bad.
+        /// The first bad element in row-major order. For a quantised tensor, the first element of the block with the
+        /// bad scale.
         index: usize,
         /// `an infinite value` or `not a number`.
         found: &'static str,
     },
 }
 
-/// A file's bytes, as they lie on disk.
+/// A memory-mapped file.
 pub(crate) struct FileMap(Mmap);
 
 impl std::ops::Deref for FileMap {
@@ -86,7 +84,7 @@ impl TensorMemory for FileMap {
 
     fn release(&self, range: std::ops::Range<usize>) {
         #[cfg(target_os = "linux")]
-        // SAFETY: the map is read-only and of a file: pages that are let go come back from there with the same bytes.
+        // SAFETY: the map is read-only and file-backed, so released pages are read again with the same bytes.
         let _ = unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
         #[cfg(not(target_os = "linux"))]
         let _ = range;
@@ -97,7 +95,7 @@ impl TensorMemory for FileMap {
 pub(crate) fn map_file(path: &Path) -> Result<FileMap, WeightsError> {
     let io = |source| WeightsError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
-    // A folder can be opened, and what mapping it then says names no cause.
+    // Opening a folder succeeds, but the error from mapping it does not name the cause.
     if file.metadata().map_err(io)?.is_dir() {
         return Err(io(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a folder, not a file")));
     }

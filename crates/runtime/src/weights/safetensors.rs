@@ -1,4 +1,4 @@
-//! safetensors files, alone or in shards, as a source of weights.
+//! Weights from safetensors files, single or sharded.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -16,47 +16,47 @@ use crate::side_file;
 
 type Owner = Arc<dyn TensorMemory>;
 
-/// The name that Hugging Face checkpoints give the list of shards.
+/// File name of the shard index in Hugging Face checkpoints.
 const INDEX: &str = "model.safetensors.index.json";
-/// The name of a checkpoint in one file.
+/// File name of an unsharded checkpoint.
 const SINGLE: &str = "model.safetensors";
 
-/// `model.safetensors.index.json`: which shard holds which tensor.
+/// `model.safetensors.index.json`: maps tensors to shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIndex {
-    /// Tensor → file name inside the index's folder.
+    /// Tensor name → file name in the index's folder.
     pub weight_map: BTreeMap<String, String>,
 }
 
-/// The file as written, before its names are checked.
+/// The index before its names are checked.
 #[derive(Deserialize)]
 struct RawIndex {
     weight_map: BTreeMap<String, String>,
 }
 
 impl ShardIndex {
-    /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`,
-    /// nothing absolute.
+    /// Parses an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`, nothing
+    /// absolute.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
         let index: RawIndex = parse_unique(text).map_err(|source| {
             malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
         })?;
         if index.weight_map.is_empty() {
-            return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
+            return Err(malformed(path, "`weight_map`", "it has no tensors", "download the index again"));
         }
         for (tensor, shard) in &index.weight_map {
             let mut components = Path::new(shard).components();
             let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
-            // What is one component here may be a path, or a drive, on another system.
+            // A single component here may be a path or a drive on another system.
             if !plain || shard.contains(['\\', '\0', ':']) {
-                let why = format!("tensor `{tensor}` is said to be in {shard:?}, which is not a plain file name");
-                return Err(malformed(path, "`weight_map`", why, "shards must lie in the folder of their index"));
+                let why = format!("the index places tensor `{tensor}` in {shard:?}, which is not a plain file name");
+                return Err(malformed(path, "`weight_map`", why, "put shards in the folder of their index"));
             }
         }
         Ok(Self { weight_map: index.weight_map })
     }
 
-    /// The shards' names, sorted.
+    /// File names of the shards, sorted.
     pub fn shards(&self) -> Vec<&str> {
         let mut shards: Vec<&str> = self.weight_map.values().map(String::as_str).collect();
         shards.sort_unstable();
@@ -80,7 +80,8 @@ pub struct SafetensorsFiles {
 }
 
 impl SafetensorsFiles {
-    /// Opens a `.safetensors` file, an index (`*.index.json`) or a folder that holds `model.safetensors` or its index.
+    /// Opens a `.safetensors` file, an index (`*.index.json`) or a folder that contains `model.safetensors` or its
+    /// index.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         if path.is_dir() {
             let (single, index) = (path.join(SINGLE), path.join(INDEX));
@@ -93,14 +94,14 @@ impl SafetensorsFiles {
         }
     }
 
-    /// The same from one file's bytes in memory; `path` is for messages.
+    /// Reads the bytes of one file; `path` is for messages.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, WeightsError> {
         let mut files = Self { path: path.to_owned(), files: Vec::new(), entries: BTreeMap::new() };
         files.add(path, Arc::new(bytes))?;
         Ok(files)
     }
 
-    /// The files that hold the tensors, and the index where there is one.
+    /// The files with the tensors, and the index if there is one.
     pub fn paths(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = self.files.iter().map(|(path, _)| path.clone()).collect();
         if !paths.contains(&self.path) {
@@ -109,7 +110,7 @@ impl SafetensorsFiles {
         paths
     }
 
-    /// What `inspect` shows: name, shape, type and bytes of each tensor, by name.
+    /// Name, shape, type and bytes of each tensor, in name order, for `inspect`.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, String, usize)> {
         let listing = |(name, entry): (&String, &HeaderEntry)| {
             (name.clone(), entry.shape.clone(), format!("{:?}", entry.dtype), entry.range.len())
@@ -134,10 +135,7 @@ impl SafetensorsFiles {
                 let count = index.weight_map.values().filter(|s| *s == shard).count();
                 let why = format!("shard `{shard}` with {count} tensors is missing from {}", folder.display());
                 return Err(malformed(
-                    path,
-                    "`weight_map`",
-                    why,
-                    "finish the download: every shard that the index names is needed",
+                    path, "`weight_map`", why, "finish the download; every shard of the index is needed",
                 ));
             }
             files.add(&shard_path, Arc::new(map_file(&shard_path)?))?;
@@ -146,15 +144,15 @@ impl SafetensorsFiles {
         Ok(files)
     }
 
-    /// Every tensor lies where the index says, and the shards hold no other: whether that would count is a question of
-    /// the program that reads it.
+    /// Checks that every tensor is in the shard given by the index, and that the shards contain no other. Programs
+    /// differ in how they treat mismatches.
     fn check_against(&self, path: &Path, index: &ShardIndex) -> Result<(), WeightsError> {
         let disagree = |why: String| {
             malformed(
                 path,
                 "`weight_map`",
                 why,
-                "the index and the shards are of different checkpoints; download them again",
+                "download them again; the index and the shards belong to different checkpoints",
             )
         };
         for (tensor, shard) in &index.weight_map {
@@ -173,7 +171,7 @@ impl SafetensorsFiles {
         }
     }
 
-    /// The name of the file that holds a tensor.
+    /// Name of the file that contains a tensor.
     fn shard_of(&self, entry: &HeaderEntry) -> String {
         self.files[entry.file].0.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -182,7 +180,7 @@ impl SafetensorsFiles {
         let bytes: &[u8] = owner.bytes();
         let (header_len, metadata) =
             SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
-        // The header was read once already: its length is right, and the crate takes keys that stand twice.
+        // The header was already parsed, so its length is valid; but the crate accepts duplicate keys.
         refuse_repeated_keys(&bytes[8..8 + header_len])
             .map_err(|why| malformed(path, "the safetensors header", why.to_string(), "download the file again"))?;
         self.take_entries(path, &metadata, header_len + 8)?;
@@ -244,7 +242,7 @@ impl WeightSource for SafetensorsFiles {
             }
         };
         let bytes = TensorBytes::slice(Arc::clone(owner), entry.range.clone())
-            .ok_or_else(|| invalid(format!("bytes {:?} lie outside the file", entry.range)))?;
+            .ok_or_else(|| invalid(format!("bytes {:?} are outside the file", entry.range)))?;
         Ok(RawTensor { shape: entry.shape.clone(), weight_type, bytes })
     }
 
@@ -267,7 +265,7 @@ fn malformed(path: &Path, what: &str, why: impl Into<String>, hint: &str) -> Wei
 
 fn unreadable(path: &Path, len: usize, error: &SafeTensorError) -> WeightsError {
     let cut = format!(
-        "the download may have been cut short; compare its hash with the publisher's: probity model verify {}",
+        "download it again: it may be truncated; compare its hash with the publisher's: probity model verify {}",
         path.display()
     );
     let why = match error {

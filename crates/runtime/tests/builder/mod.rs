@@ -17,26 +17,26 @@ pub(crate) enum Meta {
     F32s(Vec<f32>),
     /// array of i32.
     I32s(Vec<i32>),
-    /// Bytes after the key as they are, type number included.
+    /// Bytes after the key, unchanged and including the type number.
     Raw(Vec<u8>),
 }
 
-/// A file in the making.
+/// A file under construction.
 #[derive(Clone)]
 pub(crate) struct Gguf {
-    /// Four bytes.
+    /// Magic bytes.
     pub(crate) magic: [u8; 4],
-    /// The version.
+    /// Format version.
     pub(crate) version: u32,
-    /// Claimed number of tensors, where it is a lie.
+    /// False number of tensors, if set.
     pub(crate) tensor_count: Option<u64>,
-    /// Claimed number of metadata entries, where it is a lie.
+    /// False number of metadata entries, if set.
     pub(crate) metadata_count: Option<u64>,
-    /// In order.
+    /// Metadata entries in order.
     pub(crate) metadata: Vec<(Vec<u8>, Meta)>,
     /// Name, dimensions innermost first, type, offset, in order.
     pub(crate) tensors: Vec<(String, Vec<u64>, u32, u64)>,
-    /// What follows the padded header.
+    /// Bytes after the padded header.
     pub(crate) data: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Gguf {
         self
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(self.magic);

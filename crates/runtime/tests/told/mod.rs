@@ -1,8 +1,8 @@
-//! What an error says, for tests that look for words in it.
+//! Formats errors for tests that search for words in them.
 
 use miette::Diagnostic;
 
-/// Its text, its hint and those of its causes, a line each.
+/// The error's text, its hint and those of its causes, one per line.
 pub(crate) fn told(error: &dyn Diagnostic) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);

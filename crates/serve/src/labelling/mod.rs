@@ -1,8 +1,8 @@
-//! A page on which a person labels samples, and the server that gives it and keeps what is answered.
+//! The labelling page and its server.
 //!
-//! The page asks for the next open task, shows it, and says what was answered to which task; the server holds all that
-//! there is to hold, so a page may be closed, opened again, or opened twice. A label is on the disk before the page is
-//! told that it is kept. This machine alone is answered, and only whoever has the address with its token.
+//! The page requests the next open task, shows it, and sends the answer. All state is on the server, so the page may be
+//! closed, reopened, or opened twice. A label is on disk before the page receives the confirmation. The server listens
+//! on the loopback interface only, and requires the token in the page's address.
 
 mod page;
 mod question;

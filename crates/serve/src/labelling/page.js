@@ -68,7 +68,7 @@
     $("answers").hidden = false;
     $("undo").disabled = last === null;
     if (task) showTask(task);
-    else $("finished-h").textContent = total === 1 ? "The one task is done." : `All ${total} tasks are done.`;
+    else $("finished-h").textContent = total === 1 ? "The task is done." : `All ${total} tasks are done.`;
     $("said").textContent = `${said} ${task ? `Task ${done + 1} of ${total}.` : "All tasks are done."}`.trim();
     // What was pressed may be gone, and focus with it.
     if (focused !== document.body && (!focused.checkVisibility() || focused.disabled)) $(task ? "question" : "finished-h").focus();
@@ -109,12 +109,12 @@
     let reply = await ask(path, body);
     if (reply && reply.status === 409) {
       // Another page was faster, or this answer came twice: what there is now is asked anew.
-      said = `Passed over: ${reply.answer.error.message}.`;
+      said = `Ignored: ${reply.answer.error.message}.`;
       reply = await ask("task");
     }
     busy = false;
-    if (!reply) wrong("The server does not answer, and nothing was kept. Look whether the command still runs, and answer again.");
-    else if (reply.status === 401) wrong("This page belongs to a command that has ended. Open the address that the running one has printed.");
+    if (!reply) wrong("The server does not respond; nothing was saved. Check that the command is running, then answer again.");
+    else if (reply.status === 401) wrong("This page belongs to a command that has ended. Open the address printed by the running command.");
     else if (reply.status !== 200) wrong(reply.answer.error.message);
     else show(reply.answer, said);
   }
@@ -125,13 +125,13 @@
     const task = status?.task;
     if (!task || isUnread()) return;
     const seconds = Math.round(performance.now() - shown) / 1000;
-    const said = answer === "skip" ? "Skipped." : "Kept.";
+    const said = answer === "skip" ? "Skipped." : "Saved.";
     send("label", { task: task.number, answer, seconds }, said);
   }
 
   function undo() {
     if (!status || status.last === null || isUnread()) return;
-    send("undo", { task: status.last }, "Taken back.");
+    send("undo", { task: status.last }, "Undone.");
   }
 
   // ---- keys ----
@@ -166,5 +166,5 @@
   addEventListener("hashchange", () => location.reload());
 
   if (token) send("task", null, "");
-  else wrong("Open the whole address that was printed, with what stands behind #.");
+  else wrong("Open the complete printed address, including the part after #.");
 })();

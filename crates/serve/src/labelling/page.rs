@@ -1,4 +1,4 @@
-//! The page: one text that asks for nothing but its own server's answers.
+//! The labelling page: one HTML document that only requests data from its own server.
 
 use axum::body::Bytes;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -7,15 +7,15 @@ use probity_report::{policy_hash, theme_style};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page and what a browser may do on it.
+/// The page and its security policy.
 pub(super) struct LabelPage {
     pub(super) html: Bytes,
-    /// The content security policy: this style, this script, and answers of this server.
+    /// Content security policy: this style, this script, and requests to this server.
     pub(super) policy: String,
 }
 
 impl LabelPage {
-    /// The page, which is the same for all tasks.
+    /// Builds the page, which is the same for all tasks.
     pub(super) fn new() -> Self {
         let style = format!("{}\n{STYLE}", theme_style());
         let policy = format!(
@@ -32,14 +32,14 @@ impl LabelPage {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { "probity label" }
-                    // Browsers ask for an icon by themselves where none is named.
+                    // Otherwise browsers request an icon.
                     link rel="icon" href="data:,";
                     style { (PreEscaped(&style)) }
                 }
                 body {
                     (top())
                     main #main .wide {
-                        noscript { p { "The script in this page asks for tasks, and this browser does not run it." } }
+                        noscript { p { "This page needs JavaScript, which this browser does not run." } }
                         (asked())
                         (finished())
                     }
@@ -58,7 +58,7 @@ fn top() -> Markup {
         header.top {
             div.wide {
                 p #count { "probity label" }
-                progress #progress max="1" value="0" aria-label="Tasks that are done" {}
+                progress #progress max="1" value="0" aria-label="Completed tasks" {}
                 button #help-button type="button" aria-haspopup="dialog" aria-keyshortcuts="?" { kbd { "?" } " Keys" }
             }
             p #said .wide role="status" aria-live="polite" {}
@@ -67,7 +67,7 @@ fn top() -> Markup {
     }
 }
 
-/// Where a task is shown.
+/// The container of a task.
 fn asked() -> Markup {
     html! {
         div #asked hidden {
@@ -96,7 +96,7 @@ fn finished() -> Markup {
     html! {
         div #finished hidden {
             h1 #finished-h tabindex="-1" {}
-            p { "Everything is kept. This window can be closed; Ctrl-C in the terminal ends the command." }
+            p { "All labels are saved. You can close this window; press Ctrl-C in the terminal to stop the command." }
         }
     }
 }
@@ -109,7 +109,7 @@ fn answers() -> Markup {
                 p #ends hidden {}
                 div #others {
                     button #skip type="button" aria-keyshortcuts="s" { kbd { "s" } " Skip" }
-                    button #undo type="button" aria-keyshortcuts="u" { kbd { "u" } " Undo the last" }
+                    button #undo type="button" aria-keyshortcuts="u" { kbd { "u" } " Undo" }
                 }
             }
         }
@@ -121,10 +121,10 @@ fn help() -> Markup {
         ("1, ←, a", "text 1 is better"),
         ("2, →, b", "text 2 is better"),
         ("0, t", "neither is better"),
-        ("0 to 9", "the score, where one text is shown"),
-        ("s", "skip the task; it is not asked again"),
-        ("u, Backspace", "take the last answer back"),
-        ("?", "these keys"),
+        ("0 to 9", "score of a single text"),
+        ("s", "skip the task; it is not shown again"),
+        ("u, Backspace", "undo the last answer"),
+        ("?", "show these keys"),
     ];
     html! {
         dialog #help aria-labelledby="help-h" {
@@ -132,8 +132,8 @@ fn help() -> Markup {
             table {
                 tbody { @for (keys, does) in rows { tr { th scope="row" { (keys) } td { (does) } } } }
             }
-            p { label { input #keys-on type="checkbox" checked; " Keys answer" } }
-            p.note { "Nothing tells whose texts they are, and which of two stands first is drawn for each task." }
+            p { label { input #keys-on type="checkbox" checked; " Enable keys" } }
+            p.note { "Texts are anonymous, and the positions of two texts are random for each task." }
             button #close type="button" { "Close" }
         }
     }

@@ -1,4 +1,4 @@
-//! Which path leads where, and under which rules browsers read it.
+//! Routes of the labelling page and its security headers.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::guard::{Guard, guard};
 use crate::json;
 use crate::token::AccessToken;
 
-/// Bytes of an answer, at most.
+/// Maximum size of an answer in bytes.
 const MAX_BODY: u64 = 4096;
 
-/// What all requests share.
+/// State shared by all requests.
 struct LabelApp {
     session: Arc<LabelSession>,
     bodies: BodyLimit,
     page: LabelPage,
 }
 
-/// All of them, for this machine's own page. What is labelled needs the token; the page has nothing of it in it.
+/// All routes. The page itself contains no data and needs no token.
 pub(super) fn router(session: Arc<LabelSession>, token: AccessToken) -> Router {
     let guarded = Arc::new(Guard { is_loopback: true, token: Some(token), open_path: "/", own_pages_only: true });
     let app = Arc::new(LabelApp { session, bodies: BodyLimit::new(MAX_BODY), page: LabelPage::new() });
@@ -45,12 +45,12 @@ pub(super) fn router(session: Arc<LabelSession>, token: AccessToken) -> Router {
             let rules = rules.clone();
             async move { with_rules(response, rules) }
         }))
-        // Bodies are measured where they are read.
+        // The size is limited when the body is read.
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(app)
 }
 
-/// What a browser may do with an answer: run and fetch what the policy names, show it in no other page, keep nothing.
+/// Security headers: load only what the policy allows, no framing, no caching.
 fn rules(page: &LabelPage) -> [(HeaderName, HeaderValue); 6] {
     let policy = HeaderValue::from_str(&page.policy).expect("hashes in base64");
     [
@@ -100,5 +100,5 @@ async fn undo(State(app): State<Arc<LabelApp>>, request: Request) -> Result<Json
 }
 
 async fn nowhere() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "there is nothing here; the page is at the address that was printed")
+    ApiError::new(StatusCode::NOT_FOUND, "nothing here; open the printed address")
 }

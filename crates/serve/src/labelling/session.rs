@@ -1,4 +1,4 @@
-//! Which tasks are open, which are labelled, and the file that says so.
+//! State of a labelling session, stored in its file of labels.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use probity_data::{Label, LabelAppender, LabelFile, LabelFileError, LabelRow, LabelTask};
 
 use super::question::LabelQuestion;
-use super::wire::{Answer, StatusBody, TaskBody};
+use super::wire::{LabellingAnswer, StatusBody, TaskBody};
 use crate::api_error::{ApiError, told};
 
-/// Tasks of one annotator, and what has been said of them.
+/// Tasks of one annotator, and their labels.
 #[derive(Debug)]
 pub struct LabelSession {
     questions: Vec<LabelQuestion>,
@@ -20,21 +20,21 @@ pub struct LabelSession {
     progress: Mutex<LabelProgress>,
 }
 
-/// How many tasks there are, and what became of them.
+/// Numbers of tasks by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelCounts {
-    /// All of them.
+    /// All tasks.
     pub total: usize,
-    /// Those with a label.
+    /// Labelled tasks.
     pub labelled: usize,
-    /// Those that were skipped.
+    /// Skipped tasks.
     pub skipped: usize,
-    /// Labels that were given in this session; those that were skipped are none.
+    /// Tasks labelled in this session, without skipped ones.
     pub given: usize,
 }
 
 impl LabelCounts {
-    /// Those that are open.
+    /// Number of open tasks.
     pub fn left(self) -> usize {
         self.total - self.labelled - self.skipped
     }
@@ -43,11 +43,11 @@ impl LabelCounts {
 #[derive(Debug)]
 struct LabelProgress {
     file: LabelAppender,
-    /// What became of each task.
+    /// State of each task.
     states: Vec<TaskState>,
-    /// Tasks that are not open, what was labelled last at the end.
+    /// Tasks that are not open, the most recent last.
     done: Vec<usize>,
-    /// So many of these were done when the session began.
+    /// How many of these were done before the session.
     earlier: usize,
 }
 
@@ -69,7 +69,7 @@ impl TaskState {
 }
 
 impl LabelSession {
-    /// Goes on from what the file holds; scores are asked for on that scale.
+    /// Resumes from the labels in the file. `scale` is the range of scores.
     pub fn new(
         questions: Vec<LabelQuestion>,
         scale: RangeInclusive<u32>,
@@ -92,7 +92,7 @@ impl LabelSession {
         Self { questions, scale, annotator, progress }
     }
 
-    /// How far it is.
+    /// Current counts.
     pub fn counts(&self) -> LabelCounts {
         let LabelProgress { states, done, earlier, .. } = &*self.progress.lock();
         let of = |state| states.iter().filter(|found| **found == state).count();
@@ -101,7 +101,7 @@ impl LabelSession {
         LabelCounts { total: self.questions.len(), labelled, skipped, given }
     }
 
-    /// What the page shows.
+    /// State for the page.
     pub(super) fn status(&self) -> StatusBody {
         let (next, done, last) = {
             let progress = self.progress.lock();
@@ -112,13 +112,13 @@ impl LabelSession {
         StatusBody { total: self.questions.len(), done, last, task }
     }
 
-    /// Keeps an answer. When this returns it is on the disk.
-    pub(super) fn answer(&self, number: usize, answer: Answer, seconds: Option<f64>) -> Result<(), ApiError> {
+    /// Stores an answer. It is on disk when this returns.
+    pub(super) fn answer(&self, number: usize, answer: LabellingAnswer, seconds: Option<f64>) -> Result<(), ApiError> {
         let question = self.question(number)?;
         let label = question.label(answer, &self.scale).map_err(|why| ApiError::field("answer", why))?;
         let mut progress = self.progress.lock();
         if progress.states[number] != TaskState::Open {
-            let message = "the task is labelled already; another page may have done it";
+            let message = "the task already has a label, possibly from another page";
             return Err(ApiError::new(StatusCode::CONFLICT, message).with_code("already_labelled"));
         }
         let state = TaskState::of(&label);
@@ -128,12 +128,12 @@ impl LabelSession {
         Ok(())
     }
 
-    /// Takes back what was labelled last. The request names it, so that sent twice it takes back one.
+    /// Undoes the last label. The request names it, so that repeating the request undoes only one.
     pub(super) fn undo(&self, number: usize) -> Result<(), ApiError> {
         let question = self.question(number)?;
         let mut progress = self.progress.lock();
         if progress.done.last() != Some(&number) {
-            let message = "the task is not the one that was labelled last";
+            let message = "the task is not the last labelled one";
             return Err(ApiError::new(StatusCode::CONFLICT, message).with_code("not_the_last"));
         }
         progress.file.append(&self.row(question, Label::Withdrawn, None)).map_err(|error| not_kept(&error))?;
@@ -144,7 +144,7 @@ impl LabelSession {
     }
 
     fn question(&self, number: usize) -> Result<&LabelQuestion, ApiError> {
-        self.questions.get(number).ok_or_else(|| ApiError::field("task", "there is no task of that number"))
+        self.questions.get(number).ok_or_else(|| ApiError::field("task", "no task with this number"))
     }
 
     fn row(&self, question: &LabelQuestion, label: Label, seconds: Option<f64>) -> LabelRow {
@@ -152,8 +152,8 @@ impl LabelSession {
     }
 }
 
-/// That a label is not in the file.
+/// The error for a label that could not be stored.
 fn not_kept(error: &LabelFileError) -> ApiError {
     let why = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("not kept: {}{why}", told(error))).with_code("not_kept")
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("not saved: {}{why}", told(error))).with_code("not_kept")
 }

@@ -21,7 +21,7 @@ use crate::token::AccessToken;
 
 const TOKEN: &str = "a-secret-token";
 
-/// A server of three tasks about one sample: two pairs, of which the second is mirrored, and a score.
+/// A server of three tasks about one sample: two pairs, the second mirrored, and a score.
 struct Labelling {
     folder: TempDir,
     session: Arc<LabelSession>,
@@ -63,7 +63,7 @@ impl Labelling {
         Self { folder, session, router, runtime }
     }
 
-    /// Ended and started again by another annotator, or the same.
+    /// Restarts the server with another annotator or the same one.
     fn again(self, annotator: Option<&str>) -> Self {
         let Self { folder, session, router, runtime } = self;
         drop((session, router, runtime));
@@ -103,14 +103,14 @@ impl Labelling {
         self.ask(post(path, &body.to_string()))
     }
 
-    /// Posts what is kept; what is asked next.
+    /// Posts a valid request; returns the next task.
     fn kept(&self, path: &str, body: &Value) -> Value {
         let (status, next) = self.post(path, body);
         assert_eq!(status, StatusCode::OK, "{body}\n{next}");
         next
     }
 
-    /// Posts what is refused; with which status and code.
+    /// Posts an invalid request; returns status and body.
     fn refused(&self, path: &str, body: &Value) -> (u16, Value) {
         let (status, error) = self.post(path, body);
         (status.as_u16(), error["error"]["code"].clone())
@@ -130,7 +130,7 @@ fn post(path: &str, body: &str) -> Request<Body> {
     request.body(Body::from(body.to_owned())).expect("a request")
 }
 
-/// The same request with another value of a header.
+/// The request with another value of a header.
 fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
     request.headers_mut().insert(name, value.parse().expect("a value"));
     request
@@ -185,7 +185,7 @@ fn strangers_are_refused_and_nothing_of_theirs_is_kept() {
         assert_eq!(labelling.ask(request).0.as_u16(), expected, "{told}");
     }
     assert_eq!(labelling.lines(), 0);
-    // What is refused above is refused for that alone.
+    // The rejections above have no other cause.
     assert_eq!(labelling.ask(with(label(), "origin", "http://127.0.0.1:4000")).0, StatusCode::OK);
     assert_eq!(labelling.ask(large(3000)).0, StatusCode::CONFLICT);
     assert_eq!(labelling.lines(), 1);
@@ -223,7 +223,7 @@ fn an_answer_that_comes_twice_or_late_labels_no_other_task() {
     assert_eq!(labelling.refused("/label", &answer), (409, json!("already_labelled")));
     assert_eq!(labelling.refused("/label", &json!({"task": 0, "answer": "left"})), (409, json!("already_labelled")));
     assert_eq!((labelling.lines(), &labelling.task()["task"]["number"]), (1, &json!(1)));
-    // Of another kind, of no task, of no sense.
+    // Wrong kind of answer, unknown task, invalid value.
     for wrong in [
         json!({"task": 1, "answer": 3}),
         json!({"task": 2, "answer": "left"}),
@@ -289,6 +289,6 @@ fn a_label_that_the_file_does_not_take_is_told_and_its_task_stays_open() {
     let (status, error) = labelling.post("/label", &json!({"task": 0, "answer": "left"}));
     assert_eq!((status.as_u16(), &error["error"]["code"]), (500, &json!("not_kept")));
     let told = error["error"]["message"].as_str().expect("a message");
-    assert!(told.contains("was moved away or replaced") && told.contains("start it again"), "{told}");
+    assert!(told.contains("was moved or replaced") && told.contains("restart the command"), "{told}");
     assert_eq!((&labelling.task()["done"], &labelling.task()["task"]["number"]), (&json!(0), &json!(0)));
 }

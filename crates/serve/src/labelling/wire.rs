@@ -1,4 +1,4 @@
-//! What goes between the page and the server.
+//! Messages between the page and the server.
 
 use std::ops::RangeInclusive;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use super::question::LabelQuestion;
 
-/// Where the person is, and what is asked next.
+/// Progress, and the next task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct StatusBody {
-    /// Tasks.
+    /// Number of tasks.
     pub(super) total: usize,
-    /// Those that are labelled or skipped.
+    /// Number of labelled or skipped tasks.
     pub(super) done: usize,
-    /// The one that can be taken back: what was labelled last.
+    /// The task that can be undone: the last one labelled.
     pub(super) last: Option<usize>,
-    /// The next open one.
+    /// The next open task.
     pub(super) task: Option<TaskBody>,
 }
 
-/// A task as it is shown: nothing tells whose texts they are, and nothing in them can hide or reorder them.
+/// A task as shown. It does not reveal the systems, and hidden or reordering characters in its texts are made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct TaskBody {
     number: usize,
     attribute: Option<String>,
     instruction: Option<String>,
     context: String,
-    /// From left to right.
+    /// Texts from left to right.
     texts: Vec<String>,
-    /// What a score can be, from the worst on.
+    /// Possible scores in ascending order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scale: Vec<ScaleValue>,
 }
 
-/// A score and the key that gives it.
+/// A score and its keyboard key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ScaleValue {
     pub(super) value: u32,
@@ -42,7 +42,7 @@ pub(super) struct ScaleValue {
 }
 
 impl TaskBody {
-    /// The task of that number.
+    /// The message for a task with this number.
     pub(super) fn new(number: usize, question: &LabelQuestion, scale: &RangeInclusive<u32>) -> Self {
         Self {
             number,
@@ -55,33 +55,33 @@ impl TaskBody {
     }
 }
 
-/// The key of each score: its own digit, 0 for 10. Where scores have no digits of their own, the first has 1, the tenth
-/// 0.
+/// Keyboard keys of the scores: the digit of each score, with 0 for 10. For other scales, the first score has key 1 and
+/// the tenth key 0.
 pub(super) fn keys(scale: &RangeInclusive<u32>) -> Vec<ScaleValue> {
     let first = if *scale.end() <= 10 { *scale.start() } else { 1 };
     scale.clone().enumerate().map(|(place, value)| ScaleValue { value, key: (first + place as u32) % 10 }).collect()
 }
 
-/// What was answered to a task.
+/// An answer to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AnswerBody {
     pub(super) task: usize,
-    pub(super) answer: Answer,
-    /// How long it took.
+    pub(super) answer: LabellingAnswer,
+    /// Time taken.
     #[serde(default)]
     pub(super) seconds: Option<f64>,
 }
 
-/// A text, or a score.
+/// A choice of a text, or a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected `left`, `right`, `tie`, `skip`, or a whole number")]
-pub(super) enum Answer {
+pub(super) enum LabellingAnswer {
     Choice(Choice),
     Score(u32),
 }
 
-/// What can be said of two texts; one can be skipped too.
+/// Verdict on two texts, or skipping of any task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Choice {
@@ -91,7 +91,7 @@ pub(super) enum Choice {
     Skip,
 }
 
-/// The task whose label is taken back.
+/// Request to undo the label of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UndoBody {

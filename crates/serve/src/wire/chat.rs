@@ -17,54 +17,54 @@ use crate::api_error::ApiError;
 text_request! {
     /// An answer to a conversation.
     struct ChatRequest {
-        /// The conversation so far, laid out by the model's own template. No text in it becomes a special token.
+        /// The conversation so far, formatted by the model's chat template. No text in it becomes a special token.
         #[schemars(length(min = 1))]
         messages: Vec<ChatMessage>,
-        /// Where an answer ends at the latest; as far as the server's limit and the model's context go by default.
+        /// Maximum number of tokens of an answer; by default as many as the server's limit and the context allow.
         #[schemars(range(min = 1))]
         max_completion_tokens: Option<u32>,
-        /// The same by its older name.
+        /// Older name of `max_completion_tokens`.
         #[schemars(range(min = 1))]
         max_tokens: Option<u32>,
-        /// Whether log-probabilities of the answer's tokens are wanted.
+        /// Return log-probabilities of the answer's tokens.
         logprobs: Option<bool>,
-        /// Of how many likeliest tokens beside each; goes with `logprobs`.
+        /// Number of most likely tokens to return at each position; requires `logprobs`.
         #[schemars(range(min = 0, max = 20))]
         top_logprobs: Option<usize>,
-        /// What the answer must be.
+        /// Format of the answer.
         response_format: Option<ResponseFormat>,
-        /// Accepted, and used for nothing.
+        /// Accepted and ignored.
         #[expect(dead_code, reason = "clients may say it")]
         safety_identifier: Option<Value>,
-        /// Accepted, and used for nothing: what prompts share is found by itself.
+        /// Accepted and ignored: shared prefixes are detected automatically.
         #[expect(dead_code, reason = "clients may say it")]
         prompt_cache_key: Option<Value>,
-        /// Accepted: without tools it means nothing.
+        /// Accepted and ignored, because there are no tools.
         #[expect(dead_code, reason = "clients may say it")]
         parallel_tool_calls: Option<bool>,
     }
     unhonoured {
-        /// Not honoured: false or left out.
+        /// Not supported: false or omitted.
         store: "Option<bool>" = [false],
-        /// Not honoured: 0 or left out.
+        /// Not supported: 0 or omitted.
         presence_penalty: "Option<f64>" = [0],
-        /// Not honoured: 0 or left out.
+        /// Not supported: 0 or omitted.
         frequency_penalty: "Option<f64>" = [0],
-        /// Not honoured: empty or left out.
+        /// Not supported: empty or omitted.
         logit_bias: "Option<Map<String, Value>>" = [{}],
-        /// Not honoured: empty or left out.
+        /// Not supported: empty or omitted.
         tools: "Option<Vec<Value>>" = [[]],
-        /// Not honoured: `none`, `auto` or left out.
+        /// Not supported: `none`, `auto` or omitted.
         tool_choice: "Option<String>" = ["none", "auto"],
-        /// Not honoured: empty or left out.
+        /// Not supported: empty or omitted.
         functions: "Option<Vec<Value>>" = [[]],
-        /// Not honoured: `none`, `auto` or left out.
+        /// Not supported: `none`, `auto` or omitted.
         function_call: "Option<String>" = ["none", "auto"],
-        /// Not honoured: `["text"]` or left out.
+        /// Not supported: `["text"]` or omitted.
         modalities: "Option<Vec<String>>" = [["text"]],
-        /// Not honoured: `auto`, `default` or left out.
+        /// Not supported: `auto`, `default` or omitted.
         service_tier: "Option<String>" = ["auto", "default"],
-        /// Not honoured.
+        /// Not supported.
         reasoning_effort: "()" = [],
     }
 }
@@ -73,7 +73,7 @@ impl TextFormat for ChatRequest {
     const NAMES: FormatNames = FormatNames {
         id: "chatcmpl",
         objects: ("chat.completion", "chat.completion.chunk"),
-        prompts: ("messages", "there is no message"),
+        prompts: ("messages", "the list is empty"),
         alternatives: "top_logprobs",
     };
 
@@ -85,7 +85,7 @@ impl TextFormat for ChatRequest {
         let request = self.common()?;
         let wants_logprobs = self.logprobs.unwrap_or(false);
         if self.top_logprobs.is_some() && !wants_logprobs {
-            return Err(ApiError::field("top_logprobs", "goes with `logprobs` only"));
+            return Err(ApiError::field("top_logprobs", "requires `logprobs`"));
         }
         let max_tokens = match (self.max_completion_tokens, self.max_tokens) {
             (Some(new), Some(old)) if new != old => {
@@ -142,29 +142,29 @@ impl From<DoneText<'_>> for ChatChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatMessage {
-    /// Who speaks.
+    /// Role of the speaker.
     pub(crate) role: ChatRole,
-    /// What is said: a text, or parts of type `text`, which are read as one.
+    /// Content: a text, or parts of type `text`, which are joined.
     pub(crate) content: Content,
 }
 
 impl ChatMessage {
-    /// The messages of a chat; absent if there are none.
+    /// Converts the messages of a chat; `None` if there are none.
     pub(crate) fn all(messages: Vec<Self>) -> Option<Vec<Message>> {
         let message = |message: Self| Message::new(message.role.into(), message.content.0);
         (!messages.is_empty()).then(|| messages.into_iter().map(message).collect())
     }
 }
 
-/// Who speaks.
+/// Role of the speaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ChatRole {
     /// Instructions.
     System,
-    /// The same by its newer name.
+    /// Newer name of `system`.
     Developer,
-    /// The one who asks.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -190,7 +190,7 @@ pub(crate) struct Content(pub(crate) String);
 enum ContentPart {
     /// A text.
     Text {
-        /// What is said.
+        /// The text.
         text: String,
     },
 }
@@ -233,7 +233,7 @@ impl JsonSchema for Content {
     }
 }
 
-/// What an answer must be.
+/// Format of an answer.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum ResponseFormat {
@@ -241,7 +241,7 @@ pub(crate) enum ResponseFormat {
     Text {},
     /// A JSON object.
     JsonObject {},
-    /// A JSON value that a schema admits. What of a schema cannot be kept is refused by name.
+    /// A JSON value that conforms to a schema. Unsupported parts of a schema are rejected by name.
     JsonSchema {
         /// The schema.
         json_schema: NamedSchema,
@@ -262,11 +262,11 @@ impl ResponseFormat {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedSchema {
-    /// Accepted, and used for nothing.
+    /// Accepted and ignored.
     pub(crate) name: Option<String>,
-    /// Accepted, and used for nothing.
+    /// Accepted and ignored.
     pub(crate) description: Option<String>,
-    /// Accepted: a schema is always kept.
+    /// Accepted: a schema is always enforced.
     pub(crate) strict: Option<bool>,
     /// The schema.
     #[schemars(with = "Map<String, Value>")]
@@ -279,26 +279,26 @@ pub(crate) struct ChatBody {
     /// Fields that all answers have.
     #[serde(flatten)]
     pub(crate) header: Header,
-    /// In order.
+    /// In order of their index.
     pub(crate) choices: Vec<ChatChoice>,
-    /// What it took.
+    /// Token usage.
     pub(crate) usage: UsageBody,
 }
 
 /// An answer.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatChoice {
-    /// Its place.
+    /// Its index.
     pub(crate) index: usize,
-    /// What the model says.
+    /// The model's message.
     pub(crate) message: AnswerMessage,
-    /// Of its tokens, where asked for.
+    /// Log-probabilities of its tokens, if requested.
     pub(crate) logprobs: Option<ChatLogprobs>,
     /// Why it ended.
     pub(crate) finish_reason: FinishReason,
 }
 
-/// What the model says.
+/// The model's message.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct AnswerMessage {
     /// `assistant`.
@@ -315,30 +315,30 @@ pub(crate) struct ChatChunk {
     /// Fields that all answers have.
     #[serde(flatten)]
     pub(crate) header: Header,
-    /// One, or none beside the usage.
+    /// One choice, or none in the chunk with the usage.
     pub(crate) choices: Vec<ChunkChoice>,
-    /// In the last chunk, where it was asked for.
+    /// In the last chunk, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<UsageBody>,
 }
 
-/// What a chunk adds to an answer.
+/// Addition of a chunk to an answer.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChunkChoice {
-    /// The answer's place.
+    /// Index of the answer.
     pub(crate) index: usize,
-    /// What is new.
+    /// The new part.
     pub(crate) delta: Delta,
-    /// Of all its tokens, in the chunk that has the text.
+    /// Log-probabilities of all its tokens, in the chunk that has the text.
     pub(crate) logprobs: Option<ChatLogprobs>,
     /// Why it ended, in its last chunk.
     pub(crate) finish_reason: Option<FinishReason>,
 }
 
-/// What is new in a chunk.
+/// New part of a chunk.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(crate) struct Delta {
-    /// `assistant`, in the first.
+    /// `assistant`, in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
     /// Text.
@@ -349,26 +349,26 @@ pub(crate) struct Delta {
 /// Log-probabilities of an answer's tokens.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatLogprobs {
-    /// Of each token.
+    /// One entry per token.
     pub(crate) content: Vec<ChatToken>,
     /// Always null.
     pub(crate) refusal: Option<Vec<ChatToken>>,
 }
 
-/// A token and the likeliest ones at its place.
+/// A token and the most likely tokens at its position.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatToken {
     /// The token.
     #[serde(flatten)]
     pub(crate) token: ChatAlternative,
-    /// The likeliest first.
+    /// The most likely first.
     pub(crate) top_logprobs: Vec<ChatAlternative>,
 }
 
-/// A token with its probability: a natural logarithm under the full vocabulary, minus infinity is -9999.
+/// A token with its natural log-probability under the full vocabulary; minus infinity is -9999.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatAlternative {
-    /// Its text; of a part of a character a replacement.
+    /// Its text; the replacement character for a part of a character.
     pub(crate) token: String,
     /// log P.
     pub(crate) logprob: f64,
@@ -377,7 +377,7 @@ pub(crate) struct ChatAlternative {
 }
 
 impl ChatLogprobs {
-    /// Of a text's tokens, without the one that ended it.
+    /// Log-probabilities of a text's tokens, without the token that ended it.
     fn of(told: &ToldTokens<'_>) -> Option<Self> {
         let tokens = told.written.tokens.as_ref()?;
         let token = |id, logprob| {

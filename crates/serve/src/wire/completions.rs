@@ -13,34 +13,34 @@ use super::text::{DoneText, Event, FormatNames, TextFormat, TextRequest, ToldTok
 use crate::api_error::ApiError;
 use crate::served::ServedModel;
 
-/// Tokens of a text where a request does not say, as in `OpenAI`'s API.
+/// Default limit of tokens, as in `OpenAI`'s API.
 const USUAL_TOKENS: usize = 16;
 
 text_request! {
-    /// Texts that go on from prompts.
+    /// Continuations of prompts.
     struct CompletionRequest {
-        /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text, behind
-        /// the model's own beginning-of-sequence token where it has one; ids are used as they are.
+        /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text after
+        /// the model's beginning-of-sequence token, if it has one; ids are used unchanged.
         prompt: PlainPrompts,
-        /// Where a text ends at the latest; 0 with `echo` for the prompt alone.
+        /// Maximum number of tokens of a text; 0 with `echo` for the prompt only.
         #[schemars(range(min = 0))]
         max_tokens: Option<u32>,
-        /// Whether the prompt stands before the text.
+        /// Return the prompt before the text.
         echo: Option<bool>,
-        /// The log-probabilities of the tokens, and of so many likeliest ones beside each.
+        /// Return log-probabilities of the tokens, and of this many most likely tokens at each position.
         #[schemars(range(min = 0, max = 20))]
         logprobs: Option<usize>,
     }
     unhonoured {
-        /// Not honoured: 0 or left out.
+        /// Not supported: 0 or omitted.
         presence_penalty: "Option<f64>" = [0],
-        /// Not honoured: 0 or left out.
+        /// Not supported: 0 or omitted.
         frequency_penalty: "Option<f64>" = [0],
-        /// Not honoured: empty or left out.
+        /// Not supported: empty or omitted.
         logit_bias: "Option<Map<String, Value>>" = [{}],
-        /// Not honoured: 1 or left out.
+        /// Not supported: 1 or omitted.
         best_of: "Option<u32>" = [1],
-        /// Not honoured: empty or left out.
+        /// Not supported: empty or omitted.
         suffix: "Option<String>" = [""],
     }
 }
@@ -49,7 +49,7 @@ impl TextFormat for CompletionRequest {
     const NAMES: FormatNames = FormatNames {
         id: "cmpl",
         objects: ("text_completion", "text_completion"),
-        prompts: ("prompt", "there is none"),
+        prompts: ("prompt", "the list is empty"),
         alternatives: "logprobs",
     };
 
@@ -98,9 +98,9 @@ pub(crate) struct CompletionBody {
     /// Fields that all answers have.
     #[serde(flatten)]
     pub(crate) header: Header,
-    /// In the order of the prompts, those of one prompt one after another.
+    /// In the order of the prompts; choices of one prompt are adjacent.
     pub(crate) choices: Vec<CompletionChoice>,
-    /// Absent in chunks of a stream but the last, and null there without `include_usage`.
+    /// In a stream only in the last chunk, and null there without `include_usage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<UsageBody>,
 }
@@ -108,25 +108,24 @@ pub(crate) struct CompletionBody {
 /// A text.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct CompletionChoice {
-    /// Its place.
+    /// Its index.
     pub(crate) index: usize,
-    /// What was written, behind the prompt with `echo`.
+    /// The generated text, after the prompt with `echo`.
     pub(crate) text: String,
-    /// Of its tokens, where asked for.
+    /// Log-probabilities of its tokens, if requested.
     pub(crate) logprobs: Option<CompletionLogprobs>,
-    /// Why it ended; null in chunks but the last.
+    /// Why it ended; null in all chunks but the last.
     pub(crate) finish_reason: Option<FinishReason>,
 }
 
-/// Log-probabilities token by token, natural logarithms under the full vocabulary. A token that ended the answer stands
-/// last.
+/// Natural log-probabilities per token under the full vocabulary. A token that ended the answer comes last.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct CompletionLogprobs {
-    /// Texts; a token that is a part of a character as `bytes:\x..`.
+    /// Token texts; a part of a character is written as `bytes:\x..`.
     pub(crate) tokens: Vec<String>,
-    /// Of each token; null for a prompt's first, which nothing stands before. Minus infinity is -9999.
+    /// Log-probability of each token; null for the first token of a prompt. Minus infinity is -9999.
     pub(crate) token_logprobs: Vec<Option<f64>>,
-    /// At each place the likeliest tokens, and the one that stands there; null for a prompt's first.
+    /// Most likely tokens at each position, and the actual one; null for the first token of a prompt.
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Where each token begins, in characters.
     pub(crate) text_offset: Vec<usize>,
@@ -151,24 +150,24 @@ impl CompletionLogprobs {
     }
 }
 
-/// The tokens of a text that was told, one by one, with where each begins.
+/// Builds the log-probabilities of a text token by token, with character offsets.
 struct Telling<'a> {
     model: &'a dyn ServedModel,
-    /// Likeliest tokens beside each.
+    /// Number of alternatives per token.
     count: usize,
     told: CompletionLogprobs,
     characters: usize,
 }
 
 impl Telling<'_> {
-    /// The next token, with what is known of its place.
+    /// Adds a token, with its log-probability and alternatives if known.
     fn tell(&mut self, id: u32, place: Option<(f64, &[TokenAlternative])>) {
         let spelling = spelled(self.model, id);
         let top = place.map(|(logprob, others)| {
             let others = others.iter().take(self.count).map(|other| (spelled(self.model, other.id), other.logprob));
             let mut top = Map::new();
             for (token, logprob) in others.chain([(spelling.clone(), logprob)]) {
-                // Of two that are written alike the likelier.
+                // Of tokens with the same spelling, the most likely.
                 top.entry(token).or_insert_with(|| finite(logprob).into());
             }
             top
@@ -177,7 +176,7 @@ impl Telling<'_> {
         self.told.token_logprobs.push(place.map(|(logprob, _)| finite(logprob)));
         self.told.top_logprobs.push(top);
         self.told.text_offset.push(self.characters);
-        // A character that is spread over tokens begins with the first of them.
+        // Counts UTF-8 leading bytes: a character that spans tokens belongs to the first.
         let begins = |byte: &&u8| **byte & 0xc0 != 0x80;
         self.characters += self.model.token_bytes(id).iter().flatten().filter(begins).count();
     }
@@ -191,7 +190,7 @@ impl Telling<'_> {
     }
 }
 
-/// A token as completions write it: those that are a part of a character by their bytes, so that no two are alike.
+/// Spelling of a token in completions. Parts of characters are written as bytes, so that spellings are unique.
 fn spelled(model: &dyn ServedModel, id: u32) -> String {
     String::from_utf8(bytes(model, id)).unwrap_or_else(|error| {
         let mut spelling = "bytes:".to_owned();

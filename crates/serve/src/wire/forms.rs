@@ -1,4 +1,4 @@
-//! Values that may be given in more forms than one, and what both endpoints for texts have in common.
+//! Values with several forms, and types shared by the text endpoints.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
 
-/// A prompt that is no chat.
+/// A prompt other than a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlainPrompt {
     Text(String),
@@ -24,11 +24,11 @@ impl From<PlainPrompt> for Prompt {
     }
 }
 
-/// One prompt or many: a text, a list of texts, the ids of one prompt, or a list of these.
+/// One prompt or several: a text, a list of texts, the ids of one prompt, or a list of id lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlainPrompts(pub(crate) Vec<PlainPrompt>);
 
-/// The first of a list, which says what the others are.
+/// First element of a list, which determines the type of the others.
 enum First {
     Text(String),
     Id(u32),
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for First {
             }
 
             fn visit_u64<E: Error>(self, id: u64) -> Result<First, E> {
-                u32::try_from(id).map(First::Id).map_err(|_| E::custom(format!("{id} is no token id")))
+                u32::try_from(id).map(First::Id).map_err(|_| E::custom(format!("{id} is not a token id")))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<First, A::Error> {
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for PlainPrompts {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PlainPrompts, A::Error> {
-                // Read as what the first is, so that a million ids are held as ids.
+                // Parsed by the type of the first element, so that a million ids are stored as ids.
                 let prompts = match list.next_element::<First>()? {
                     None => Vec::new(),
                     Some(First::Text(text)) => rest(text, list)?.into_iter().map(PlainPrompt::Text).collect(),
@@ -160,38 +160,38 @@ impl JsonSchema for TextOrIds {
     }
 }
 
-/// How a stream is told.
+/// Options of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, DeriveDeserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamOptions {
-    /// Whether a last chunk without choices has the usage.
+    /// Send the usage in a last chunk without choices.
     pub(crate) include_usage: Option<bool>,
 }
 
-/// What the parts of an answer begin with.
+/// Fields that begin each part of an answer.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Header {
     /// A hash of the request: the same request has the same id.
     pub(crate) id: String,
     /// The kind of the object: `chat.completion`, `chat.completion.chunk`, `text_completion` or `list`.
     pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
+    /// Start time of the server, in seconds.
     pub(crate) created: u64,
     /// The model's id.
     pub(crate) model: String,
-    /// What computed: version, model's fingerprint and arithmetic.
+    /// Version, fingerprint of the model and precision.
     pub(crate) system_fingerprint: String,
 }
 
-/// Tokens that were read and written.
+/// Token usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(clippy::struct_field_names, reason = "they are the API's")]
 pub(crate) struct UsageBody {
-    /// Of all prompts, as the model sees them; a prompt with several choices counts once.
+    /// Tokens of all prompts as the model sees them; a prompt with several choices counts once.
     pub(crate) prompt_tokens: usize,
-    /// Of all texts; the token that ends an answer is none of them.
+    /// Tokens of all texts, without the token that ends an answer.
     pub(crate) completion_tokens: usize,
-    /// Both together.
+    /// The sum of both.
     pub(crate) total_tokens: usize,
 }
 
@@ -205,15 +205,15 @@ impl UsageBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FinishReason {
-    /// The model ended it, or a stop sequence came.
+    /// The model ended it, or a stop sequence occurred.
     Stop,
     /// The limit of tokens was reached.
     Length,
 }
 
-/// The stop sequences that may be given.
+/// Maximum number of stop sequences.
 pub(crate) const MOST_STOPS: usize = 16;
-/// The likeliest tokens that may be asked for at each place.
+/// Maximum number of alternatives per position.
 pub(crate) const MOST_ALTERNATIVES: usize = 20;
-/// The choices that may be asked for of one prompt.
+/// Maximum number of choices per prompt.
 pub(crate) const MOST_CHOICES: usize = 128;

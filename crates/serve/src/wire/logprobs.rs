@@ -2,10 +2,10 @@
 
 use probity_lm::Finish;
 
-use super::text::{ToldTokens, Written};
+use super::text::{ToldTokens, WrittenText};
 use crate::served::ServedModel;
 
-/// What stands for minus infinity, which JSON does not have.
+/// Stands for minus infinity, which JSON cannot represent.
 const IMPOSSIBLE: f64 = -9999.0;
 
 pub(super) fn finite(logprob: f64) -> f64 {
@@ -17,9 +17,9 @@ pub(super) fn bytes(model: &dyn ServedModel, id: u32) -> Vec<u8> {
 }
 
 impl ToldTokens<'_> {
-    /// The number of the text's tokens to report: all, or those that begin before the stop sequence that ended it.
+    /// Number of tokens to report: all, or those that begin before the stop sequence that ended the text.
     pub(super) fn reported(&self) -> usize {
-        let Written { text, tokens, finish, .. } = self.written;
+        let WrittenText { text, tokens, finish, .. } = self.written;
         let ids = tokens.as_ref().map_or(&[][..], |tokens| &tokens.continuation.token_ids);
         if *finish != Finish::Stop {
             return ids.len();

@@ -1,5 +1,4 @@
-//! What goes over the wire: requests as they are read, responses as they are written. The description of the endpoints
-//! is made of these types.
+//! Wire types of requests and responses. The `OpenAPI` description is generated from them.
 
 pub(crate) mod chat;
 pub(crate) mod completions;

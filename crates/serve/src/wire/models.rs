@@ -3,23 +3,23 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The models that are served: one.
+/// The served models (exactly one).
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ModelList {
     /// `list`.
     pub(crate) object: &'static str,
-    /// The one.
+    /// The model.
     pub(crate) data: Vec<ModelBody>,
 }
 
 /// A model.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ModelBody {
-    /// What requests call it.
+    /// Id in requests.
     pub(crate) id: String,
     /// `model`.
     pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
+    /// Start time of the server, in seconds.
     pub(crate) created: u64,
     /// `probity`.
     pub(crate) owned_by: &'static str,
@@ -27,17 +27,17 @@ pub(crate) struct ModelBody {
     pub(crate) architecture: String,
     /// SHA-256 over weights, configuration, tokenizer and chat template.
     pub(crate) fingerprint: String,
-    /// The arithmetic in force.
+    /// Precision.
     pub(crate) precision: &'static str,
-    /// Where it computes.
+    /// Device.
     pub(crate) device: String,
-    /// Tokens that a prompt with its answer may have.
+    /// Maximum number of tokens of a prompt with its answer.
     pub(crate) max_model_len: usize,
-    /// Whether it can be asked chats.
+    /// Whether it accepts chats.
     pub(crate) has_chat_template: bool,
 }
 
-/// That the server is there.
+/// Health of the server.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct HealthBody {
     /// `ok`.

@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::chat::ChatMessage;
 use super::forms::{Header, TextOrIds, UsageBody};
 
-/// Questions about what follows prompts.
+/// Queries for probabilities after prompts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScoreBatch {
-    /// The id of the model that is served; may be left out.
+    /// Id of the served model; optional.
     pub(crate) model: Option<String>,
-    /// One question or many. What they share is computed once.
+    /// One query or many. Shared prefixes are computed once.
     pub(crate) items: OneOrMany<ScoreItem>,
 }
 
-/// A prompt, and what is asked about the tokens that follow it.
+/// A prompt, and a query about the tokens after it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("allOf" = [
@@ -26,22 +26,22 @@ pub(crate) struct ScoreBatch {
     {"anyOf": [{"required": ["labels"]}, {"required": ["continuation"]}, {"required": ["classes"]}]},
 ]))]
 pub(crate) struct ScoreItem {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub(crate) id: Option<String>,
     /// A text or token ids; or `messages`.
     pub(crate) prompt: Option<TextOrIds>,
-    /// A chat, laid out by the model's own template.
+    /// A chat, formatted by the model's chat template.
     #[schemars(length(min = 1))]
     pub(crate) messages: Option<Vec<ChatMessage>>,
-    /// What the answer begins with, such as `Answer:`; goes with `messages`.
+    /// Beginning of the answer, such as `Answer:`; requires `messages`.
     pub(crate) answer_prefix: Option<String>,
     /// The labels, each with its surface variants: `{"A": ["A", " A"]}`; or `continuation`.
     pub(crate) labels: Option<NamedLabels>,
-    /// Whether the answer begins with a label (`open`, the default) or is one (`end_of_turn`); goes with `labels`.
+    /// Whether the answer begins with a label (`open`, the default) or is one (`end_of_turn`); requires `labels`.
     pub(crate) termination: Option<Termination>,
-    /// A text, or token ids, whose log-probabilities are wanted.
+    /// A text or token ids to compute log-probabilities of.
     pub(crate) continuation: Option<TextOrIds>,
-    /// `true`: what the model's class head says of the prompt. Of `messages` the last is what is judged.
+    /// `true`: the output of the model's class head for the prompt. The last of `messages` is judged.
     pub(crate) classes: Option<bool>,
 }
 
@@ -59,66 +59,66 @@ pub(crate) struct ScoreBody {
     /// Fields that all answers have.
     #[serde(flatten)]
     pub(crate) header: Header,
-    /// In the order of the questions.
+    /// In the order of the queries.
     pub(crate) data: Vec<ScoreEntry>,
-    /// What it took.
+    /// Token usage.
     pub(crate) usage: UsageBody,
 }
 
-/// What a question came to.
+/// Result of a query.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ScoreEntry {
     /// `score`.
     pub(crate) object: &'static str,
-    /// Its place.
+    /// Its index.
     pub(crate) index: usize,
-    /// The question's, where it has one.
+    /// Id of the query, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
-    /// `scored`, `low_mass` or `tie` where there is an answer; `too_long`, `altered`, `empty` or `not_finite` where there is none.
+    /// With an answer: `scored`, `low_mass` or `tie`. Without: `too_long`, `altered`, `empty` or `not_finite`.
     pub(crate) outcome: &'static str,
-    /// Why there is no answer, or none that can be used.
+    /// Why there is no usable answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
-    /// Of a prompt that is too long, with its longest answer.
+    /// Tokens of a prompt that is too long, with its longest answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens_needed: Option<usize>,
-    /// Of a prompt that is too long, what there is room for.
+    /// Limit that a prompt exceeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
-    /// The prompt's tokens as the model sees it.
+    /// Number of prompt tokens as the model sees them.
     pub(crate) prompt_tokens: usize,
-    /// Of each label, in the order of the question.
+    /// One entry per label, in the order of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<Vec<LabelEntry>>,
-    /// Σ P(labels) under the full vocabulary: how much the model wanted to say one of them.
+    /// Label mass: Σ P(labels) under the full vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mass: Option<f64>,
-    /// Of the continuation.
+    /// Result for the continuation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) continuation: Option<TokensEntry>,
-    /// Of each class, in the order of its number.
+    /// One entry per class, in numerical order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) classes: Option<Vec<ClassEntry>>,
 }
 
-/// What a class head says of a class.
+/// Output of a class head for a class.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ClassEntry {
     /// Its name.
     pub(crate) name: String,
-    /// Its logit: the reward, or the value, where that is what it means.
+    /// Its logit; a reward or a value for models of that kind.
     pub(crate) logit: f64,
-    /// log P(class | prompt); absent where the logit is a reward or a value.
+    /// log P(class | prompt); absent for a reward or a value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) logprob: Option<f64>,
-    /// P(class | prompt): among all classes, or by itself where several may hold.
+    /// P(class | prompt): among all classes, or independently for multi-label models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prob: Option<f64>,
 }
 
 impl ClassEntry {
-    /// Those of all classes.
+    /// Entries of all classes.
     pub(crate) fn all(answer: &ClassAnswer) -> Vec<Self> {
         let said = answer.probabilities();
         let entry = |(place, class): (usize, &ClassScore)| {
@@ -141,7 +141,7 @@ pub(crate) struct LabelEntry {
     pub(crate) probability: f64,
     /// P(label) / Σ P(labels).
     pub(crate) prob: f64,
-    /// The variants that differ in tokens.
+    /// Variants that differ in their tokens.
     pub(crate) variants: Vec<TokensEntry>,
 }
 
@@ -150,19 +150,19 @@ pub(crate) struct LabelEntry {
 pub(crate) struct TokensEntry {
     /// Σ log P(token | before); minus infinity is null.
     pub(crate) logprob: Option<f64>,
-    /// P of all of them, under the full vocabulary.
+    /// Probability of all of them under the full vocabulary.
     pub(crate) probability: f64,
-    /// Texts, lossy where a token is a part of a character.
+    /// Token texts; lossy for a part of a character.
     pub(crate) tokens: Vec<String>,
-    /// Ids.
+    /// Token ids.
     pub(crate) token_ids: Vec<u32>,
     /// log P of each; minus infinity is null.
     pub(crate) token_logprobs: Vec<Option<f64>>,
-    /// Whether each is the likeliest at its place.
+    /// Whether each token is the most likely at its position.
     pub(crate) is_greedy: bool,
 }
 
-/// A logarithm that JSON can hold.
+/// A logarithm; `None` if it is not finite, which JSON cannot represent.
 pub(crate) fn finite(logprob: f64) -> Option<f64> {
     Some(logprob).filter(|logprob| logprob.is_finite())
 }

@@ -1,4 +1,4 @@
-//! What the wire formats for generated text share: a request in common terms, and the parts of an answer.
+//! Types shared by the wire formats for generated text: a common request, and the parts of an answer.
 
 use probity_lm::{Constraint, Finish, Prompt, TokensAnswer};
 use serde::Serialize;
@@ -8,32 +8,32 @@ use super::forms::{FinishReason, Header, StreamOptions, UsageBody};
 use crate::api_error::ApiError;
 use crate::served::ServedModel;
 
-/// A wire format: reads a request and encodes its answer. Implemented by the type of the request's body.
+/// A wire format that parses a request and encodes its answer. Implemented by the type of the request body.
 pub(crate) trait TextFormat: DeserializeOwned + Send + 'static {
     const NAMES: FormatNames;
 
-    /// The model that the request is for.
+    /// Requested model.
     fn model(&self) -> Option<&String>;
 
-    /// The request in common terms.
+    /// Converts the request to the common type.
     fn read(self) -> Result<TextRequest, ApiError>;
 
-    /// A whole answer.
+    /// A complete answer.
     fn body<'a>(header: Header, texts: impl Iterator<Item = DoneText<'a>>, usage: UsageBody) -> impl Serialize;
 
-    /// The JSON of an event, unless the format has none of this kind.
+    /// JSON of an event; `None` if the format has no such event.
     fn event(header: Header, event: Event<'_>) -> Option<impl Serialize + Send + use<Self>>;
 }
 
-/// The names by which formats differ.
+/// Names that differ between formats.
 pub(crate) struct FormatNames {
-    /// The prefix of answers' ids.
+    /// Prefix of answer ids.
     pub(crate) id: &'static str,
-    /// The `object` of a whole answer, and of an event.
+    /// `object` field of a complete answer and of an event.
     pub(crate) objects: (&'static str, &'static str),
-    /// The field with the prompts, and the error if there are none.
+    /// Field of the prompts, and the error if there are none.
     pub(crate) prompts: (&'static str, &'static str),
-    /// The field with the number of alternatives per token.
+    /// Field of the number of alternatives per token.
     pub(crate) alternatives: &'static str,
 }
 
@@ -42,15 +42,15 @@ pub(crate) struct FormatNames {
 pub(crate) struct TextRequest {
     pub(crate) writing: Writing,
     pub(crate) prompts: Vec<Prompt>,
-    /// The limit of tokens per text, with the name of its field.
+    /// Token limit per text, with the name of its field.
     pub(crate) max_tokens: (&'static str, Option<u32>),
-    /// The limit if the request has none; that of the server if absent.
+    /// Default token limit of the format; `None` for the server's limit.
     pub(crate) usual_tokens: Option<usize>,
     pub(crate) is_streamed: bool,
     pub(crate) include_usage: bool,
 }
 
-/// How texts are to be written.
+/// Settings for generating texts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Writing {
     pub(crate) temperature: Option<f64>,
@@ -61,49 +61,49 @@ pub(crate) struct Writing {
     pub(crate) choices: Option<usize>,
     pub(crate) stop: Vec<String>,
     pub(crate) constraint: Option<Constraint>,
-    /// Likeliest tokens beside each; absent where no log-probabilities are wanted.
+    /// Number of alternatives per token; `None` without log-probabilities.
     pub(crate) alternatives: Option<usize>,
-    /// Whether the prompt stands before the text.
+    /// Whether to return the prompt before the text.
     pub(crate) echo: bool,
 }
 
 /// A generated text.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenText {
     pub(crate) text: String,
     /// Its tokens, without the one that ended the answer.
     pub(crate) ids: Vec<u32>,
-    /// Its tokens and the one that ended the answer, where log-probabilities are wanted.
+    /// Its tokens with the one that ended the answer, if log-probabilities are requested.
     pub(crate) tokens: Option<TokensAnswer>,
     pub(crate) finish: Finish,
 }
 
-impl Written {
+impl WrittenText {
     pub(crate) fn reason(&self) -> FinishReason {
         if self.finish == Finish::Length { FinishReason::Length } else { FinishReason::Stop }
     }
 }
 
-/// What log-probabilities are computed from.
+/// Input for the log-probabilities of an answer.
 pub(crate) struct ToldTokens<'a> {
     pub(crate) model: &'a dyn ServedModel,
-    pub(crate) written: &'a Written,
-    /// The prompt with what is known of its tokens, where it stands before the text.
+    pub(crate) written: &'a WrittenText,
+    /// The echoed prompt, with log-probabilities of its tokens if there are any.
     pub(crate) prompt: Option<(&'a [u32], Option<&'a TokensAnswer>)>,
-    /// Likeliest tokens beside each.
+    /// Number of alternatives per token.
     pub(crate) count: usize,
 }
 
-/// A choice whose text is done; in an event, what is new of it.
+/// A finished choice; in an event, its last part.
 pub(crate) struct DoneText<'a> {
     pub(crate) index: usize,
     pub(crate) text: String,
     pub(crate) finish: FinishReason,
-    /// Present where log-probabilities are wanted.
+    /// Present if log-probabilities are requested.
     pub(crate) told: Option<ToldTokens<'a>>,
 }
 
-/// What a stream consists of.
+/// Event of a stream.
 pub(crate) enum Event<'a> {
     /// A choice begins.
     Opened(usize),
@@ -113,17 +113,17 @@ pub(crate) enum Event<'a> {
     Usage(UsageBody),
 }
 
-/// Whether an answer is streamed, and whether its stream ends with the usage.
+/// Whether an answer is streamed, and whether the stream ends with the usage.
 pub(crate) fn stream_form(stream: Option<bool>, options: Option<StreamOptions>) -> Result<(bool, bool), ApiError> {
     let is_streamed = stream.unwrap_or(false);
     if options.is_some() && !is_streamed {
-        return Err(ApiError::field("stream_options", "goes with `stream` only"));
+        return Err(ApiError::field("stream_options", "requires `stream`"));
     }
     Ok((is_streamed, options.and_then(|options| options.include_usage).unwrap_or(false)))
 }
 
-/// Defines the body of a request for texts: fields of its own, and those of every such request. What is not honoured has
-/// the type of its schema and the values that are accepted.
+/// Defines the body of a request for texts: the format's own fields and the common ones. Unsupported fields have the
+/// type for the schema and their accepted values.
 macro_rules! text_request {
     (
         $(#[$about:meta])*
@@ -134,37 +134,37 @@ macro_rules! text_request {
         #[derive(Debug, Clone, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct $Request {
-            /// The id of the model that is served; may be left out.
+            /// Id of the served model; optional.
             model: Option<String>,
             $($(#[$field_about])* $field: $Type,)*
-            /// 0, the default, takes the likeliest token; above it tokens are drawn.
+            /// 0, the default, takes the most likely token; above 0, tokens are sampled.
             #[schemars(range(min = 0, max = 2))]
             temperature: Option<f64>,
-            /// The fewest of the likeliest tokens that together are so probable may be drawn.
+            /// Sample from the smallest set of most likely tokens with this total probability.
             #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
             top_p: Option<f64>,
-            /// The likeliest so many tokens may be drawn. Not in `OpenAI`'s API.
+            /// Sample from this many most likely tokens. Not in `OpenAI`'s API.
             #[schemars(range(min = 1))]
             top_k: Option<usize>,
-            /// Tokens that are at least so probable, in parts of the likeliest one's probability, may be drawn. Not in `OpenAI`'s API.
+            /// Sample from tokens with at least this share of the highest probability. Not in `OpenAI`'s API.
             #[schemars(range(min = 0, max = 1))]
             min_p: Option<f64>,
-            /// The seed of what is drawn: the same seed gives the same text; 0 by default. The second choice of a prompt
-            /// is drawn by the next seed, and so on.
+            /// Seed of sampling; 0 by default. The same seed gives the same text. The second choice of a prompt uses the
+            /// next seed, and so on.
             seed: Option<i64>,
-            /// How many choices for each prompt.
+            /// Number of choices for each prompt.
             #[schemars(range(min = 1, max = 128))]
             n: Option<usize>,
-            /// A text ends before the first of these.
+            /// The text ends before the first of these.
             stop: Option<probity_lm::OneOrMany<String>>,
-            /// Whether the text is sent as it is written; with `logprobs` it comes in one piece.
+            /// Stream the text; with `logprobs` it comes in one chunk.
             stream: Option<bool>,
-            /// How the stream is told.
+            /// Options of the stream.
             stream_options: Option<super::forms::StreamOptions>,
-            /// Who asks; accepted, and used for nothing.
+            /// Accepted and ignored.
             #[expect(dead_code, reason = "clients may say it")]
             user: Option<Value>,
-            /// Accepted, and used for nothing.
+            /// Accepted and ignored.
             #[expect(dead_code, reason = "clients may say it")]
             metadata: Option<Value>,
             $(
@@ -175,7 +175,7 @@ macro_rules! text_request {
         }
 
         impl $Request {
-            /// The fields of every request, after all that is not honoured was refused.
+            /// The common fields. Returns an error for unsupported values.
             fn common(&mut self) -> Result<super::text::TextRequest, $crate::api_error::ApiError> {
                 super::unhonoured::refuse_others(&[
                     $((stringify!($other), &self.$other, serde_json::json!([$($neutral),*])),)*

@@ -159,7 +159,7 @@ mod tests {
         for (number, place) in [("1e400", "#/enum/0"), ("0.1000000000000000055511151231257827", "#/enum/0")] {
             let line = format!(r#"{{"id": "1", "prompt": "p", "schema": {{"enum": [{number}]}}}}"#);
             let told = read(&line).problems.to_string();
-            assert!(told.contains(&format!("{place}: {number} cannot be kept")), "{told}");
+            assert!(told.contains(&format!("{place}: {number} cannot be read exactly")), "{told}");
         }
         let kept = r#"{"id": "1", "prompt": "p", "schema": {"enum": [0.1, 1e3, 7]}}"#;
         assert_eq!(read(kept).records.len(), 1);
@@ -200,13 +200,13 @@ mod tests {
             (r#""tokens":[1]"#, "field `tokens`: only one of `prompt`, `messages`, `tokens`"),
             (r#""max_tokens":0"#, "field `max_tokens`: must be at least 1"),
             (r#""stop":[""]"#, "field `stop`: a stop sequence is empty"),
-            (r#""choice":[]"#, "field `choice`: there is nothing to choose from"),
+            (r#""choice":[]"#, "field `choice`: the list is empty"),
             (r#""choice":["a"],"regex":"a""#, "field `regex`: only one of `schema`, `choice`, `regex`"),
-            (r#""top_p":0.5"#, "field `top_p`: goes with a `temperature` above 0"),
+            (r#""top_p":0.5"#, "field `top_p`: requires a `temperature` above 0"),
             (r#""temperature":1,"top_p":0"#, "field `top_p`: must be above 0"),
             (r#""temperature":1,"min_p":2"#, "field `min_p`: must be from 0 to 1"),
-            (r#""temperature":-1"#, "field `temperature`: must be a number from 0 on"),
-            (r#""max_token":1"#, "nearest known name is `max_tokens`"),
+            (r#""temperature":-1"#, "field `temperature`: must be at least 0"),
+            (r#""max_token":1"#, "did you mean `max_tokens`?"),
         ] {
             let problems = read(&format!("{{\"id\":\"1\",\"prompt\":\"x\",{fields}}}")).problems;
             let problems = ErrorText::of(&problems).to_string();

@@ -182,20 +182,21 @@ mod tests {
             problem(r#"{"id":"1","prompt":"x","tokens":[1],"continuation":"y"}"#)
                 .contains("field `tokens`: only one of")
         );
-        assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains("one of `labels`, `continuation`, `classes` is needed"));
+        assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains(
+            "one of `labels`, `continuation`, `classes` is \
+                                                                required"
+        ));
         assert!(
             problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed")
         );
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["A"]},"continuation":"y"}"#).contains("only one of"));
         assert!(problem(r#"{"id":"1","prompt":"x","continuation":""}"#).contains("field `continuation`: empty"));
-        assert!(
-            problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("nearest known name is `continuation`")
-        );
+        assert!(problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("did you mean `continuation`?"));
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["a"],"A":["b"]}}"#).contains("given twice"));
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":[]}}"#).contains("has no variants"));
         assert!(
             problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#)
-                .contains("goes with `messages` only")
+                .contains("requires `messages`")
         );
     }
 
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(read(line).records.remove(0).1.into_request().ask, Ask::Classes);
         let prefix = r#"{"id":"1","messages":[{"role":"user","content":"x"}],"answer_prefix":"A","classes":true}"#;
         assert!(problem(prefix).contains("field `answer_prefix`: goes with"));
-        assert!(problem(r#"{"id":"1","prompt":"x","classes":false}"#).contains("`classes` is needed"));
+        assert!(problem(r#"{"id":"1","prompt":"x","classes":false}"#).contains("`classes` is required"));
         assert!(problem(r#"{"id":"1","prompt":"x","classes":true,"labels":{"A":["A"]}}"#).contains("only one of"));
         let said = |kind, logits: &[f64]| {
             let names = ["no", "yes"].into_iter().map(str::to_owned);

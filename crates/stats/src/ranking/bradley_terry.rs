@@ -5,25 +5,25 @@ use serde::Serialize;
 use super::Comparisons;
 use crate::significance::normal_bound;
 
-/// The weight of the prior that [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry) uses.
+/// Prior weight of [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry).
 pub const BRADLEY_TERRY_PRIOR: f64 = 0.1;
 
-/// Strengths maximise their likelihood to about 1e-10; what differs by less than this is equal.
+/// Strengths maximise their likelihood to about 1e-10; smaller differences than this count as equal.
 pub(super) const STRENGTH_ROUNDING: f64 = 1e-9;
 
-/// Newton's method has long converged by then; a bound, not a setting.
+/// Newton's method has long converged by then; a safety bound, not a setting.
 const MOST_STEPS: usize = 200;
 
-/// A Bradley–Terry strength and how sure it is.
+/// A Bradley–Terry strength with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Strength {
     /// The log-strength θ of [`Comparisons::bradley_terry`].
     pub strength: f64,
-    /// Of the strength's distance from the mean of all strengths: where they lie together is the prior's alone.
+    /// Standard error of the deviation from the mean strength; the common level is determined by the prior alone.
     pub standard_error: f64,
-    /// The lower end of the normal interval.
+    /// Lower end of the normal interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end.
     pub high: f64,
 }
 
@@ -31,13 +31,13 @@ impl Comparisons {
     /// Log-strengths θ under `P(i beats j) = 1 / (1 + exp(θ_j − θ_i))`, where each comparison is a win of weight p for
     /// its first and of weight 1 − p for its second candidate.
     ///
-    /// Regularised: each candidate also plays a tie of weight `prior` (above 0) against an opponent of strength 0. So
-    /// strengths are finite where a candidate wins always, comparable where the comparisons fall into unconnected
-    /// groups, and centred about 0; the smaller the prior, the farther they spread. They maximise this likelihood,
-    /// which has one maximum, to about 1e-10.
+    /// Regularised: each candidate also plays a tie of weight `prior` (above 0) against an opponent of strength 0.
+    /// Strengths are therefore finite even for a candidate that always wins, comparable between unconnected groups, and
+    /// centred about 0; a smaller prior gives a wider spread. They maximise this likelihood, which has one maximum, to
+    /// about 1e-10.
     ///
     /// # Panics
-    /// Where `prior` is not a positive number.
+    /// `prior` is not a positive number.
     pub fn bradley_terry(&self, prior: f64) -> Vec<Option<f64>> {
         assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
         let involved = self.involved();
@@ -45,12 +45,12 @@ impl Comparisons {
         self.spread(involved.into_iter().zip(game.solve()).collect(), STRENGTH_ROUNDING)
     }
 
-    /// The strengths with intervals from the observed information (the curvature of the regularised likelihood).
-    /// `confidence` lies in (0, 1). Each comparison counts as one observation, however it was judged: comparisons of
-    /// one pair that always come out alike make intervals too narrow.
+    /// Strengths with intervals from the observed information (the curvature of the regularised likelihood).
+    /// `confidence` is in (0, 1). Each comparison counts as one independent observation: repeated comparisons of a pair
+    /// that always agree make intervals too narrow.
     ///
     /// # Panics
-    /// Where `prior` is not a positive number.
+    /// `prior` is not a positive number.
     pub fn bradley_terry_intervals(&self, prior: f64, confidence: f64) -> Vec<Option<Strength>> {
         assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
         let involved = self.involved();
@@ -60,7 +60,7 @@ impl Comparisons {
         let bound = normal_bound(confidence);
         let n = theta.len();
         let strength = |(i, &strength): (usize, &f64)| {
-            // The distance from the mean as a sum over strengths, and its variance c' H⁻¹ c.
+            // The deviation from the mean as a linear form c of the strengths, and its variance c' H⁻¹ c.
             let distance: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j)) - 1.0 / n as f64).collect();
             let solved = cholesky_solve(curvature.clone(), distance.clone());
             let standard_error = distance.iter().zip(solved).map(|(c, s)| c * s).sum::<f64>().sqrt();
@@ -75,10 +75,10 @@ impl Comparisons {
     }
 }
 
-/// The sufficient statistics, by position among the involved candidates.
+/// The sufficient statistics, by index among the involved candidates.
 struct Game {
     wins: Vec<f64>,
-    // How often each pair met; symmetric.
+    // Number of comparisons of each pair; symmetric.
     met: Vec<Vec<f64>>,
     prior: f64,
 }
@@ -89,7 +89,7 @@ impl Game {
         let mut position = vec![0; comparisons.candidates()];
         involved.iter().enumerate().for_each(|(at, &candidate)| position[candidate] = at);
         let mut game = Self { wins: vec![0.0; n], met: vec![vec![0.0; n]; n], prior };
-        // A text against itself says nothing of its strength.
+        // A comparison of a text with itself has no information about its strength.
         for c in comparisons.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (i, j) = (position[c.i], position[c.j]);
             game.wins[i] += c.p;
@@ -139,10 +139,9 @@ impl Game {
         curvature
     }
 
-    /// Newton's method from 0, each step cut until it does not lower the objective.
+    /// Newton's method from 0; each step is shortened until it does not lower the objective.
     fn solve(&self) -> Vec<f64> {
-        // Where wins are certain there is hardly any curvature at the end, and a whole Newton step would leap far
-        // beyond.
+        // With certain wins the curvature nearly vanishes at the end, and a full Newton step would overshoot.
         const LONGEST_STEP: f64 = 2.0;
         let mut theta = vec![0.0; self.wins.len()];
         let mut value = self.objective(&theta);
@@ -153,7 +152,7 @@ impl Game {
             let moved = loop {
                 let next: Vec<f64> = theta.iter().zip(&step).map(|(t, s)| t + scale * s).collect();
                 let next_value = self.objective(&next);
-                // Near the maximum the gain drowns in rounding: a full Newton step is the better judge there.
+                // Near the maximum the gain is below rounding: take the full Newton step.
                 if next_value >= value || length < 1e-6 {
                     break Some((next, next_value));
                 }
@@ -181,12 +180,12 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// The solution x of `a` x = `b` for a positive definite `a`.
+/// Solves `a` x = `b` for a positive definite `a`.
 pub(super) fn cholesky_solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {
         let used: f64 = a[j][..j].iter().map(|v| v * v).sum();
-        // The prior keeps the pivots positive; rounding must not turn one into a division by zero.
+        // The prior keeps the pivots positive; rounding must not cause a division by zero.
         a[j][j] = (a[j][j] - used).max(f64::MIN_POSITIVE).sqrt();
         for i in j + 1..n {
             let used: f64 = (0..j).map(|k| a[i][k] * a[j][k]).sum();
@@ -239,7 +238,7 @@ mod tests {
         let strengths = [-1.5, 0.0, 0.5, 1.0];
         let found: Vec<f64> =
             full(&strengths, 0.0).bradley_terry(1e-6).into_iter().map(|s| s.expect("judged")).collect();
-        // The centre is the prior's alone.
+        // Only the prior determines the centre.
         for (found, expected) in found.windows(2).zip(strengths.windows(2)) {
             assert!((found[1] - found[0] - (expected[1] - expected[0])).abs() < 1e-4, "{found:?} {expected:?}");
         }

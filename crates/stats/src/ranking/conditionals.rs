@@ -1,37 +1,36 @@
-//! How a judge's decisions follow from which of two candidates is better (paper 002, eq. 13).
+//! The probabilities of a judge's decisions given which of two candidates is better (paper 002, eq. 13).
 
 use serde::Serialize;
 
 use super::Comparisons;
 
-/// P(the first is said to be better | it is), and P(the first is said to be better | the second is). They fix the other
-/// two conditionals of eq. 13.
+/// P(the judge prefers the first | the first is better), and P(the judge prefers the first | the second is better).
+/// They determine the other two conditionals of eq. 13.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Conditionals {
-    /// Given that the first is better.
+    /// If the first is better.
     pub said_where_better: f64,
-    /// Given that the second is better.
+    /// If the second is better.
     pub said_where_worse: f64,
 }
 
 impl Conditionals {
-    /// A judge without a preference for a position: the two are p and 1 − p. Whatever p above one half is, the most
-    /// likely ranks are those that agree with most decisions; it is e / (1 + e), so that a decision weighs one natural
-    /// unit.
+    /// A judge without position bias: the two are p and 1 − p. For any p above one half the most likely ranks agree
+    /// with the most decisions; p = e / (1 + e) makes a decision weigh one natural unit.
     pub const SYMMETRIC: Self =
         Self { said_where_better: 0.731_058_578_630_004_9, said_where_worse: 0.268_941_421_369_995_1 };
 
-    /// From the judge's own decisions at `threshold` over all pairs that were judged in both orders (eq. 13: "setting
-    /// one probability will set the other three").
+    /// Estimates both from the judge's own decisions at `threshold` over all pairs judged in both orders (eq. 13:
+    /// "setting one probability will set the other three").
     ///
-    /// In both orders each candidate stands first once, so the share of decisions for the first is (a + b) / 2 with a
-    /// and b the two conditionals; and where the decisions on the two orders are independent given the better
-    /// candidate, both orders name one winner with probability a (1 − b) + (1 − a) b. Two equations give both. A
-    /// decision at the threshold counts half.
+    /// Each candidate is first once per pair, so the share of decisions for the first is (a + b) / 2, where a and b are
+    /// the two conditionals. If the decisions on both orders are independent given the better candidate, both orders
+    /// name the same winner with probability a (1 − b) + (1 − a) b. These two equations determine a and b. A decision
+    /// at the threshold counts half.
     ///
-    /// A judge whose orders agree less often than those of one who does not look at the texts has no real solution: its
-    /// decisions say nothing, and a = b. `None` where no pair was judged in both orders. Both lie in [0, 1],
-    /// `said_where_better` is not the lesser one.
+    /// If a judge's orders agree less often than those of a judge that ignores the texts, there is no real solution:
+    /// its decisions are uninformative, and a = b. `None` if no pair was judged in both orders. Both are in [0, 1], and
+    /// `said_where_better` is at least as large as the other.
     pub fn estimate<'c>(items: impl IntoIterator<Item = &'c Comparisons>, threshold: f64) -> Option<Self> {
         let decision =
             |p: f64| p.partial_cmp(&threshold).map_or(0.5, |order| f64::midpoint(f64::from(order as i8), 1.0));
@@ -54,7 +53,7 @@ impl Conditionals {
         Some(Self { said_where_better: root(apart), said_where_worse: root(-apart) })
     }
 
-    /// Whether a decision says anything about the texts.
+    /// Whether decisions are informative about the texts.
     pub fn tell(&self) -> bool {
         self.said_where_better > self.said_where_worse
     }
@@ -65,7 +64,7 @@ mod tests {
     use super::super::tests::comparisons;
     use super::*;
 
-    /// Pairs with the decisions in both orders (first shown first, then turned), so many of each.
+    /// Pairs with decisions in both orders, in these counts.
     fn judged(counts: [usize; 4]) -> Vec<Comparisons> {
         let decisions = [(0.9, 0.1), (0.1, 0.9), (0.9, 0.9), (0.1, 0.1)];
         let each = counts
@@ -77,7 +76,7 @@ mod tests {
 
     #[test]
     fn conditionals_are_found_again_from_the_decisions_that_they_make() {
-        // 0 is better in all 400 pairs, and a judge with a = 0.8, b = 0.5 whose orders are independent.
+        // 0 is better in all 400 pairs; the judge has a = 0.8, b = 0.5 and independent orders.
         let (a, b) = (0.8, 0.5);
         let expected = [a * (1.0 - b), (1.0 - a) * b, a * b, (1.0 - a) * (1.0 - b)]
             .map(|share| (share * 400.0_f64).round() as usize);
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!((places.said_where_better, places.said_where_worse, places.tell()), (1.0, 1.0, false));
         let texts = Conditionals::estimate(&judged([9, 0, 0, 0]), 0.5).expect("pairs");
         assert_eq!((texts.said_where_better, texts.said_where_worse), (1.0, 0.0));
-        // Orders that contradict each other more often than chance has them.
+        // Orders that contradict each other more often than chance.
         assert!(!Conditionals::estimate(&judged([0, 0, 5, 5]), 0.5).expect("pairs").tell());
     }
 

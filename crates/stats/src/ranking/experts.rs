@@ -1,5 +1,5 @@
-//! Few comparisons of many candidates: a product of Gaussian experts, one for each comparison, and which pair to ask
-//! about next (Liusie et al. 2024, arXiv:2405.05894, §4); and when to ask no more.
+//! Few comparisons of many candidates: a product of Gaussian experts, one per comparison, the choice of the next pair
+//! (Liusie et al. 2024, arXiv:2405.05894, §4), and a stopping rule.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -8,15 +8,15 @@ use super::Comparisons;
 use super::bradley_terry::{STRENGTH_ROUNDING, cholesky_solve};
 use crate::significance::two_sided_normal;
 
-/// The precision of a score that nothing is known of, in units of a comparison's: it keeps the matrix invertible while
-/// candidates are not connected, and moves no score by more than a millionth of itself.
+/// Prior precision of each score, relative to a comparison's: keeps the matrix invertible while candidates are
+/// unconnected, and changes no score by more than a millionth.
 const PRIOR: f64 = 1e-6;
 
-/// Scores of candidates from the comparisons so far, with what is not known of them yet.
+/// Scores of candidates from the comparisons so far, with their uncertainty.
 ///
-/// Each comparison of `i` and `j` says that `s_i − s_j` is its outcome, with a noise that all comparisons share. With a row
-/// `e_i − e_j` of W for each and the outcomes μ, s = (WᵀW)⁻¹Wᵀμ; the paper anchors the first score, here all have a prior
-/// that is next to nothing. What counts is how far the scores are apart.
+/// Each comparison of `i` and `j` observes `s_i − s_j` with a common noise variance. With a row `e_i − e_j` of W per
+/// comparison and the outcomes μ, s = (WᵀW)⁻¹Wᵀμ. The paper anchors the first score; here all have a negligible prior.
+/// Only differences between scores are meaningful.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProductOfExperts {
     candidates: usize,
@@ -26,13 +26,13 @@ pub struct ProductOfExperts {
     inverse: Vec<f64>,
     /// Wᵀμ.
     sums: Vec<f64>,
-    /// Σ μ², and how many comparisons there are.
+    /// Σ μ², and the number of comparisons.
     squares: f64,
     comparisons: usize,
 }
 
 impl ProductOfExperts {
-    /// Of candidates that nothing is known of.
+    /// Starts without comparisons.
     pub fn new(candidates: usize) -> Self {
         let mut inverse = vec![0.0; candidates * candidates];
         inverse.iter_mut().step_by(candidates + 1).for_each(|cell| *cell = 1.0 / PRIOR);
@@ -46,8 +46,8 @@ impl ProductOfExperts {
         }
     }
 
-    /// From comparisons of each candidate with the next one, which is what the fewest comparisons that say something of
-    /// every candidate are: `outcomes` has that of the first two, of the second and third, and so on.
+    /// Starts from comparisons of each candidate with the next one, the smallest set that connects all candidates:
+    /// `outcomes` has the result of the first two, of the second and third, and so on.
     pub fn of_chain(outcomes: &[f64]) -> Self {
         let mut found = Self::new(outcomes.len() + 1);
         outcomes.iter().enumerate().for_each(|(first, outcome)| found.add(first, first + 1, *outcome));
@@ -58,15 +58,15 @@ impl ProductOfExperts {
         self.inverse[i * self.candidates + j]
     }
 
-    /// How much a comparison of two would say: the variance of the difference of their scores, in units of the noise.
+    /// Information gain of a comparison: the variance of the difference of the two scores, in units of the noise.
     pub fn gain(&self, i: usize, j: usize) -> f64 {
         self.cell(i, i) + self.cell(j, j) - 2.0 * self.cell(i, j)
     }
 
-    /// The pair that says most for its cost, the first among equals; absent of fewer than two candidates, and where `cost`
-    /// gives none for any. Without an aim what a pair says is its [`gain`](Self::gain). With one, and the variance of the
-    /// noise, that counts by what it says of the aim: of all places, by how probable it is that the two stand in the wrong
-    /// order; of the best, by how probable it is that each of them is it. What is clear need not be asked again.
+    /// The most informative pair for its cost, the first among equals; `None` for fewer than two candidates, and if
+    /// `cost` is `None` for all pairs. Without an aim, information is the [`gain`](Self::gain). With an aim and the
+    /// noise variance, the gain is weighted by relevance: for all positions by the probability that the two are in the
+    /// wrong order, for the best candidate by the probability of each to be it.
     pub fn next_pair(
         &self,
         aim: Option<(Settled, f64)>,
@@ -75,7 +75,7 @@ impl ProductOfExperts {
         let scores = self.scores();
         let first = (0..self.candidates).reduce(|a, b| if scores[b] > scores[a] { b } else { a });
         let wrong = |i: usize, j: usize, noise: f64| wrong_order(scores[i] - scores[j], self.variance(i, j, noise));
-        // The best by its score may be; another one as it may stand in the wrong order with that.
+        // The candidate with the best score may be the best; another one if it may be in the wrong order with that.
         let may_be_best = |i: usize, noise: f64| match first {
             Some(first) if first != i => 2.0 * wrong(first, i, noise),
             _ => 1.0,
@@ -98,7 +98,7 @@ impl ProductOfExperts {
         best.map(|(_, pair)| pair)
     }
 
-    /// Adds a comparison's outcome: the inverse changes by a matrix of rank one.
+    /// Adds the outcome of a comparison: a rank-one update of the inverse.
     pub fn add(&mut self, i: usize, j: usize, outcome: f64) {
         let n = self.candidates;
         let step: Vec<f64> = (0..n).map(|row| self.cell(row, i) - self.cell(row, j)).collect();
@@ -117,14 +117,14 @@ impl ProductOfExperts {
         self.comparisons += 1;
     }
 
-    /// Adds a comparison that is going to be asked, as if it came out as expected: the scores stay, and the next pair is
-    /// another one.
+    /// Adds a pending comparison with its expected outcome: scores are unchanged, but another pair becomes the next
+    /// one.
     pub fn expect(&mut self, i: usize, j: usize) {
         let scores = self.scores();
         self.add(i, j, scores[i] - scores[j]);
     }
 
-    /// The scores, of mean 0.
+    /// The scores, with mean 0.
     pub fn scores(&self) -> Vec<f64> {
         let n = self.candidates;
         let product = |row: usize| (0..n).map(|column| self.cell(row, column) * self.sums[column]).sum::<f64>();
@@ -133,32 +133,32 @@ impl ProductOfExperts {
         scores.into_iter().map(|score| score - mean).collect()
     }
 
-    /// Comparisons beyond those that connect the candidates: what the noise is estimated from.
+    /// Degrees of freedom: comparisons beyond those needed to connect the candidates, which estimate the noise.
     pub fn spare(&self) -> usize {
-        // Each group of connected candidates has one direction of which only the prior knows.
+        // Each connected group of candidates has one direction that only the prior determines.
         let trace: f64 = (0..self.candidates).map(|place| self.cell(place, place)).sum();
         let groups = (PRIOR * trace).round() as usize;
         (self.comparisons + groups).saturating_sub(self.candidates)
     }
 
-    /// The variance of a comparison's noise, by what the scores leave of the outcomes; absent where there are no more
-    /// comparisons than connect the candidates.
+    /// Variance of a comparison's noise, from the residuals; `None` without comparisons beyond those that connect the
+    /// candidates.
     pub fn noise(&self) -> Option<f64> {
         let spare = self.spare();
-        // Σ (μ − W s)² = Σ μ² − (Wᵀμ) · s, since the scores are those of least squares, but for the prior.
+        // Σ (μ − W s)² = Σ μ² − (Wᵀμ) · s, since the scores are the least-squares solution, except for the prior.
         let explained: f64 = self.sums.iter().zip(self.scores()).map(|(sum, score)| sum * score).sum();
         (spare > 0).then(|| (self.squares - explained).max(0.0) / spare as f64)
     }
 
-    /// The variance of the difference of two scores, given that of the noise.
+    /// Variance of the difference of two scores, for a given noise variance.
     pub fn variance(&self, i: usize, j: usize, noise: f64) -> f64 {
         noise * self.gain(i, j)
     }
 
-    /// How probable it is that the ranking is settled in this respect, by draws from the scores' posterior. The scores have
-    /// a normal prior as wide as they themselves are spread beyond their noise: of many that are close the first is the one
-    /// with the most luck, and a flat prior takes that for a lead. How wide the noise is, is not known better than its
-    /// comparisons tell. Absent where there is no noise to know it from, and where the scores spread no more than it does.
+    /// Probability that the ranking is settled in this respect, from draws of the scores' posterior. Scores have a
+    /// normal prior whose width is their spread beyond noise: with a flat prior the luckiest of many close candidates
+    /// would seem to lead. The noise variance has its own uncertainty. `None` without a noise estimate, and if the
+    /// scores spread no more than the noise.
     pub fn certainty(&self, of: Settled, seed: u64) -> Option<f64> {
         let (noise, spare) = (self.noise()?, self.spare());
         let prior = noise / self.spread(noise)?;
@@ -179,16 +179,16 @@ impl ProductOfExperts {
         Some(kept.count() as f64 / DRAWS as f64)
     }
 
-    /// Whether the ranking is settled in this respect, so surely, while comparisons go on. Who looks again and again stops
-    /// where chance favours it: so half of the doubt that is left is kept for that, and there must be as many comparisons
-    /// to tell the noise from as there are candidates. In simulations that keeps the error of what stops below what is
-    /// promised wherever the noise of a comparison is no larger than the spread of the scores.
+    /// Whether the ranking is settled in this respect with probability `sure`, while comparisons continue. Repeated
+    /// looks favour stopping by chance, so half of the allowed error is reserved for that, and the degrees of freedom
+    /// of the noise must at least equal the number of candidates. In simulations this keeps the error rate of stopped
+    /// rankings below the promised one if the noise of a comparison is not larger than the spread of the scores.
     pub fn is_settled(&self, of: Settled, sure: f64, seed: u64) -> bool {
         self.spare() >= self.candidates
             && self.certainty(of, seed).is_some_and(|certainty| 1.0 - certainty <= (1.0 - sure) / 2.0)
     }
 
-    /// The variance of the true scores: that of the scores without what noise adds to it; absent where nothing is left.
+    /// Variance of the true scores: that of the scores minus the noise; `None` if nothing is left.
     fn spread(&self, noise: f64) -> Option<f64> {
         let n = self.candidates as f64;
         let scores = self.scores();
@@ -201,12 +201,12 @@ impl ProductOfExperts {
     }
 }
 
-/// What of a ranking may be settled.
+/// Aspect of a ranking that may be settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// Which candidate is the best.
+    /// The best candidate.
     Best,
-    /// All places but for less than one each, in the mean.
+    /// All positions, with a mean error below one.
     Ranks,
 }
 
@@ -224,7 +224,7 @@ impl Settled {
     }
 }
 
-/// Draws behind a certainty.
+/// Number of posterior draws.
 const DRAWS: usize = 1000;
 
 /// The lower triangle L of a positive definite matrix L Lᵀ.
@@ -243,7 +243,7 @@ fn lower_root(n: usize, matrix: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
     root
 }
 
-/// x with L x = `of`.
+/// Solves L x = `of`.
 fn solve_lower(root: &[Vec<f64>], of: &[f64]) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::with_capacity(of.len());
     for (row, value) in root.iter().zip(of) {
@@ -253,7 +253,7 @@ fn solve_lower(root: &[Vec<f64>], of: &[f64]) -> Vec<f64> {
     found
 }
 
-/// x with Lᵀ x = `of`.
+/// Solves Lᵀ x = `of`.
 fn solve_upper(root: &[Vec<f64>], of: &[f64]) -> Vec<f64> {
     let mut found = of.to_vec();
     for place in (0..of.len()).rev() {
@@ -264,7 +264,7 @@ fn solve_upper(root: &[Vec<f64>], of: &[f64]) -> Vec<f64> {
     found
 }
 
-/// The place of each score, 0 for the highest, the first among equals.
+/// The rank of each score, 0 for the highest, the first among equals.
 fn places(scores: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -273,12 +273,12 @@ fn places(scores: &[f64]) -> Vec<usize> {
     places
 }
 
-/// How probable it is that a difference with this variance has the other sign.
+/// Probability that a difference with this variance has the other sign.
 fn wrong_order(difference: f64, variance: f64) -> f64 {
     if variance > 0.0 { two_sided_normal(difference.abs() / variance.sqrt()) / 2.0 } else { 0.0 }
 }
 
-/// Standard normal numbers of a seed.
+/// Seeded standard normal numbers.
 struct NormalDraws(ChaCha8Rng);
 
 impl NormalDraws {
@@ -286,20 +286,21 @@ impl NormalDraws {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Above 0, up to 1.
+    /// Uniform in (0, 1].
     fn uniform(&mut self) -> f64 {
         (f64::from(self.0.next_u32()) + 1.0) / 4_294_967_296.0
     }
 
-    /// Box and Muller's, one of the two: with libm's logarithm and cosine, the same on every machine.
+    /// Box and Muller's method, one of the two values, with libm's logarithm and cosine for identical results on all
+    /// machines.
     fn next(&mut self) -> f64 {
         let (radius, angle) = (self.uniform(), self.uniform());
         (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
     }
 
-    /// The inverse of a mean of squares of so many: how much larger a variance may be than its estimate is.
+    /// Inverse of the mean square of this many normal numbers: the possible ratio of a variance to its estimate.
     fn inverse_of_mean_square(&mut self, degrees: usize) -> f64 {
-        // With so many the mean is 1 to within a tenth, which moves no certainty.
+        // With many degrees of freedom the mean is 1 to within a tenth, which changes no result.
         if degrees > 200 {
             return 1.0;
         }
@@ -308,19 +309,19 @@ impl NormalDraws {
     }
 }
 
-/// The least probability whose odds count: an answer that is surer than that says no more.
+/// Probabilities are clipped to at least this distance from 0 and 1.
 const LEAST: f64 = 0.001;
 
-/// log p / (1 − p), at most some seven: what a comparison says of the difference between two scores. Over both orders of a
-/// pair a preference for a place, which is a summand of the log-odds, goes out.
+/// log p / (1 − p), clipped to about ±7: the observed difference of two scores. A position preference adds a constant
+/// to the log-odds and cancels over both orders of a pair.
 pub fn log_odds(p: f64) -> f64 {
     let p = p.clamp(LEAST, 1.0 - LEAST);
     libm::log(p / (1.0 - p))
 }
 
 impl Comparisons {
-    /// The scores whose differences leave least of the log-odds of all comparisons, squared: a product of Gaussian experts
-    /// of one width. Where comparisons fall into groups that nothing connects, the scores of each have the mean 0.
+    /// The scores with the least squared residuals of the log-odds of all comparisons: a product of Gaussian experts of
+    /// equal width. In each unconnected group the scores have mean 0.
     pub fn experts(&self) -> Vec<Option<f64>> {
         let involved = self.involved();
         let mut position = vec![0; self.candidates()];
@@ -349,7 +350,7 @@ mod tests {
 
     use super::*;
 
-    /// The scores that leave least of the outcomes, found by going downhill.
+    /// The least-squares scores, found by gradient descent.
     fn least_squares(candidates: usize, comparisons: &[(usize, usize, f64)]) -> Vec<f64> {
         let mut scores = vec![0.0; candidates];
         for _ in 0..200_000 {
@@ -406,7 +407,7 @@ mod tests {
         let chain = ProductOfExperts::of_chain(&[0.0; 4]);
         assert!((chain.gain(0, 4) - 4.0).abs() < 1e-4 && (chain.gain(1, 2) - 1.0).abs() < 1e-4);
         assert_eq!(chain.next_pair(None, |_, _| Some(1.0)), Some((0, 4)));
-        // Five times as dear, it says less for what it costs.
+        // At five times the cost it is less informative for its cost.
         assert_eq!(chain.next_pair(None, |i, j| Some(if (i, j) == (0, 4) { 5.0 } else { 1.0 })), Some((0, 3)));
         assert_eq!(chain.next_pair(None, |_, _| None), None);
         assert_eq!(ProductOfExperts::of_chain(&[]).next_pair(None, |_, _| Some(1.0)), None);
@@ -414,7 +415,7 @@ mod tests {
 
     #[test]
     fn chosen_pairs_order_candidates_with_fewer_comparisons_than_chance() {
-        // Candidates with true scores, and a judge whose outcomes have noise of its own for each pair.
+        // Candidates with true scores, and a judge with noise per pair.
         let n = 16;
         let noise = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f64 / 1000.0 - 0.5;
         let outcome = |i: usize, j: usize| (j as f64 - i as f64) / n as f64 + 0.2 * noise(i, j);
@@ -432,14 +433,14 @@ mod tests {
         assert!(wrong <= 3, "{wrong} of 120 pairs are in the wrong order");
     }
 
-    /// A ranking that is asked for until it is settled.
+    /// A simulated ranking that continues until it is settled.
     struct Simulated {
         stopped: bool,
         wrong: bool,
         share: f64,
     }
 
-    /// A judge whose log-odds are the difference of true scores and a noise of each pair.
+    /// A judge whose log-odds are the difference of the true scores plus noise per pair.
     fn simulate(of: Settled, candidates: usize, spread: f64, noise: f64, seed: u64) -> Simulated {
         let mut random = NormalDraws::new(seed);
         let truth: Vec<f64> = (0..candidates).map(|_| spread * random.next()).collect();
@@ -492,8 +493,8 @@ mod tests {
                 );
                 println!("{place}");
                 assert!(wrong as f64 <= 0.05 * 500.0, "of all that are asked for: {place}");
-                // What is promised of those that stop, and twice its standard error over so many. Where the noise is larger
-                // than what there is to find hardly any stop, and those by luck.
+                // The promised error of stopped rankings plus twice its standard error. If the noise exceeds the
+                // spread, hardly any stop, and those by chance.
                 let most = 0.05 * stopped as f64 + 2.0 * (0.05 * 0.95 * stopped as f64).sqrt();
                 assert!(wrong as f64 <= most || noise > spread, "{place}");
                 assert!(stopped >= 100 || noise > spread, "{place}");

@@ -1,47 +1,46 @@
-//! The ranks under which the comparisons are most likely (paper 002, appendix B).
+//! Maximum-likelihood ranks (paper 002, appendix B).
 //!
-//! Eq. 12 as printed adds the two powers; the likelihood that its text describes is their product, Π p^z (1 − p)^(1 −
-//! z), which is what is maximised here. Up to a constant its logarithm is a sum over ordered pairs of how much the
-//! evidence speaks for one being before the other, so the best ranks are a linear ordering problem.
+//! Eq. 12 as printed adds the two powers; the likelihood described in its text is their product, Π p^z (1 − p)^(1 − z),
+//! which is maximised here. Its logarithm is, up to a constant, a sum over ordered pairs of the evidence for one being
+//! ahead of the other, so the best ranks solve a linear ordering problem.
 
 use serde::Serialize;
 
 use super::linear_order::LinearOrder;
 use super::{Comparisons, Conditionals};
 
-/// Up to so many judged texts all orders are searched; beyond, many local searches give an order and a bound on what a
-/// better one could win.
+/// Maximum number of judged texts for an exhaustive search over orders; beyond, local searches find an order and a
+/// bound on the possible gain.
 pub const EXACT_SEARCH: usize = super::linear_order::EXACT_SEARCH;
 
-/// A probability nearer to 0 or 1 counts as this near: contradicting certainties stay comparable.
+/// Probabilities are clipped to this distance from 0 and 1, so that contradictory certainties stay comparable.
 pub const PROBABILITY_FLOOR: f64 = 1e-12;
 
-/// Mean places differ by rounding below this.
+/// Mean positions differ by rounding below this.
 pub(super) const PLACE_ROUNDING: f64 = 1e-9;
 
-/// The most likely ranks.
+/// Maximum-likelihood ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LikelihoodRanking {
-    /// How many judged candidates stand below the candidate: the best of n has n − 1. Where several orders are equally
-    /// likely it is the mean over them (exact search), or over the places of neighbours that nothing tells apart (local
-    /// search).
+    /// Number of judged candidates ranked below each candidate: the best of n has n − 1. Ties are averaged over all
+    /// equally likely orders (exact search), or over neighbours that are indistinguishable (local search).
     pub scores: Vec<Option<f64>>,
-    /// The natural logarithm of the likelihood of the order that was found.
+    /// Natural logarithm of the likelihood of the order found.
     pub log_likelihood: f64,
-    /// No order has a greater log-likelihood than this; `log_likelihood` itself after an exact search.
+    /// Upper bound of the log-likelihood of any order; equals `log_likelihood` after an exact search.
     pub upper_bound: f64,
-    /// Whether no order is more likely: all were searched, or the bound is reached.
+    /// Whether the order is proven optimal, by exhaustive search or by the bound.
     pub exact: bool,
 }
 
 impl Comparisons {
-    /// Eqs. 11–12: the ranks that maximise Π p^z (1 − p)^(1 − z), z = 1 where the first stands above the second.
+    /// Eqs. 11–12: the ranks that maximise Π p^z (1 − p)^(1 − z), with z = 1 if the first is ranked above the second.
     pub fn max_likelihood(&self) -> LikelihoodRanking {
         self.most_likely(|p| (log(p), log(1.0 - p)))
     }
 
-    /// Eq. 13: the same from hard decisions at `threshold`, each as likely as `conditionals` say. A probability at the
-    /// threshold is no decision.
+    /// Eq. 13: the same from hard decisions at `threshold`, with the likelihoods in `conditionals`. A probability at
+    /// the threshold is no decision.
     pub fn max_approximate_likelihood(&self, threshold: f64, conditionals: &Conditionals) -> LikelihoodRanking {
         let Conditionals { said_where_better: better, said_where_worse: worse } = *conditionals;
         self.most_likely(|p| match p.partial_cmp(&threshold) {
@@ -51,7 +50,7 @@ impl Comparisons {
         })
     }
 
-    /// `evidence(p)`: the log-likelihood of a comparison where its first is the better one, and where it is not.
+    /// `evidence(p)`: the log-likelihood of a comparison if its first is better, and if it is not.
     fn most_likely(&self, evidence: impl Fn(f64) -> (f64, f64)) -> LikelihoodRanking {
         let involved = self.involved();
         let mut position = vec![0; self.candidates()];
@@ -61,15 +60,15 @@ impl Comparisons {
         for c in self.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (for_first, for_second) = evidence(c.p);
             let (i, j) = (position[c.i], position[c.j]);
-            // Half of it on either side of the diagonal: the linear ordering problem wants gains antisymmetric, and
-            // `base` has the rest.
+            // Half on either side of the diagonal: the linear ordering problem needs antisymmetric gains, and `base`
+            // has the rest.
             gains[i][j] += (for_first - for_second) / 2.0;
             gains[j][i] -= (for_first - for_second) / 2.0;
             base += f64::midpoint(for_first, for_second);
         }
         let widths: Vec<usize> = involved.iter().map(|&text| self.copies(text)).collect();
         let candidates: usize = widths.iter().sum();
-        // Sums of gains round in proportion to all that is summed.
+        // Rounding errors of sums of gains are proportional to all terms.
         let tolerance = 1e-12 * (1.0 + gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
         let found = LinearOrder { gains, tolerance, widths }.best(self.start(&involved));
         let below = involved
@@ -85,7 +84,7 @@ impl Comparisons {
         }
     }
 
-    /// Positions among the involved texts by mean probability, the best first.
+    /// Indices of the involved texts by mean probability, the best first.
     fn start(&self, involved: &[usize]) -> Vec<usize> {
         let mean = self.mean_probability();
         let score = |at: usize| mean[involved[at]].expect("an involved candidate has a mean");
@@ -95,7 +94,7 @@ impl Comparisons {
     }
 }
 
-/// The logarithm of a probability no nearer to 0 than [`PROBABILITY_FLOOR`].
+/// The logarithm of a probability clipped at [`PROBABILITY_FLOOR`].
 fn log(p: f64) -> f64 {
     p.max(PROBABILITY_FLOOR).ln()
 }
@@ -124,7 +123,7 @@ mod tests {
         c.judged().iter().map(|c| agreed(c).max(PROBABILITY_FLOOR).ln()).sum()
     }
 
-    /// The best log-likelihood and each candidate's mean number of candidates below it over all best orders.
+    /// The best log-likelihood, and each candidate's mean number of candidates below it over all best orders.
     fn brute_force(c: &Comparisons, involved: &[usize]) -> (f64, Vec<f64>) {
         let all: Vec<(f64, Vec<usize>)> = orders(involved.len())
             .into_iter()
@@ -141,7 +140,7 @@ mod tests {
     #[test]
     fn eight_candidates_equal_brute_force() {
         let mut list = Vec::new();
-        // A judge of seeded whims: the fractional parts of multiples of the golden ratio.
+        // Pseudo-random probabilities: the fractional parts of multiples of the golden ratio.
         for (k, (i, j)) in (0..8).flat_map(|i| (0..8).map(move |j| (i, j))).filter(|(i, j)| i != j).enumerate() {
             list.push((i, j, ((k + 1) as f64 * 0.618_033_988_749_895).fract()));
         }
@@ -181,7 +180,7 @@ mod tests {
         assert!(comparisons(30, &even).max_likelihood().scores.iter().all(|s| *s == Some(14.5)));
     }
 
-    /// All ordered pairs of `n` candidates, judged by seeded whims.
+    /// All ordered pairs of `n` candidates, with pseudo-random probabilities.
     fn whims(n: usize, seed: usize) -> Comparisons {
         let pairs = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j).enumerate();
         let p = |k: usize| (((k + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract();

@@ -1,53 +1,52 @@
-//! The linear ordering problem: which order of n items wins most, where each pair says how much it wins by having the
-//! one before the other.
+//! The linear ordering problem: the order of n items with the largest total gain, where each ordered pair has a gain.
 
-/// Up to so many items the best order is found over all of them: 2^n · n steps, and 30 MB at 20.
+/// Maximum number of items for an exact search: 2^n · n steps, and 30 MB at 20.
 pub(super) const EXACT_SEARCH: usize = 20;
 
-/// Above it: so many orders to begin a local search from.
+/// Number of starting orders of a local search beyond that.
 const STARTS: usize = 24;
 
-/// Triples of items are gone through for the upper bound up to so many items.
+/// Maximum number of items for the upper bound by triples.
 const BOUNDED_BY_TRIPLES: usize = 300;
 
-/// The problem.
+/// A linear ordering problem.
 #[derive(Debug)]
 pub(super) struct LinearOrder {
-    /// `gains[i][j]` is won where i stands before j; antisymmetric.
+    /// `gains[i][j]` is gained if i is ahead of j; antisymmetric.
     pub(super) gains: Vec<Vec<f64>>,
-    /// Sums that differ by less are equal but for rounding.
+    /// Sums that differ by less are equal up to rounding.
     pub(super) tolerance: f64,
-    /// How many places each item takes.
+    /// Number of positions that each item takes.
     pub(super) widths: Vec<usize>,
 }
 
-/// What a search came to.
+/// The result of a search.
 pub(super) struct FoundOrder {
-    /// The mean number of places in front of each item over the best orders that were found, half of its own other
-    /// places among them.
+    /// The mean number of positions ahead of each item over the best orders found, including half of its own other
+    /// positions.
     pub(super) places: Vec<f64>,
-    /// What they win.
+    /// Their total gain.
     pub(super) value: f64,
-    /// No order wins more than this.
+    /// Upper bound of the gain of any order.
     pub(super) bound: f64,
 }
 
 impl LinearOrder {
-    /// The best order: of all up to [`EXACT_SEARCH`] items, else the best that many local searches find. `start` is a
-    /// good guess.
+    /// The best order: over all orders up to [`EXACT_SEARCH`] items, otherwise the best of many local searches. `start`
+    /// is an initial guess.
     pub(super) fn best(&self, start: Vec<usize>) -> FoundOrder {
         if self.gains.len() <= EXACT_SEARCH { self.exact() } else { self.local(start) }
     }
 
-    /// Dynamic programming over the sets that can stand in front (Held and Karp 1962).
+    /// Dynamic programming over the sets of leading items (Held and Karp 1962).
     pub(super) fn exact(&self) -> FoundOrder {
         let n = self.gains.len();
         let sets = 1_usize << n;
         let won = ColumnSums::new(&self.gains);
         let mut best = vec![0.0_f64; sets];
-        // How many best orders lead to each set. Up to 20! and only ratios are used, so f64 will do.
+        // The number of best orders of each set. At most 20!, and only ratios are used, so f64 is sufficient.
         let mut ways = vec![0.0_f64; sets];
-        // Which members of the set stand last in a best order of it.
+        // The items that are last in a best order of each set.
         let mut lasts = vec![0_u32; sets];
         ways[0] = 1.0;
         let mut values = vec![0.0; n];
@@ -64,12 +63,12 @@ impl LinearOrder {
             best[set] = top;
         }
         let value = best[sets - 1];
-        // Eight megabytes at 20 items; the walk back makes a table of that size.
+        // Frees eight megabytes at 20 items; the backward pass allocates a table of that size.
         drop(best);
         FoundOrder { places: self.mean_places(&ways, &lasts), value, bound: value }
     }
 
-    /// Backwards through the sets: the share of all best orders that go through each gives the mean place of each item.
+    /// Backward pass: the share of all best orders that go through each set gives the mean position of each item.
     fn mean_places(&self, ways: &[f64], lasts: &[u32]) -> Vec<f64> {
         let mut share = vec![0.0_f64; ways.len()];
         let mut places = vec![0.0; self.gains.len()];
@@ -89,20 +88,20 @@ impl LinearOrder {
         places
     }
 
-    /// Where an item's places lie behind what stands in front of it, on average.
+    /// Mean offset of an item's own positions.
     fn own_middle(&self, item: usize) -> f64 {
         (self.widths[item] - 1) as f64 / 2.0
     }
 
-    /// Local searches from the guess, from orders by each item's gain, and from the best order so far with blocks of it
-    /// turned round or moved: the first best.
+    /// Local searches from the guess, from orders by each item's gain, and from perturbations of the best order so far;
+    /// the first best result wins.
     fn local(&self, start: Vec<usize>) -> FoundOrder {
         let mut best = self.improved(start);
         let mut value = self.value(&best);
         for round in 0..STARTS {
             let order = self.improved(if round == 0 { self.by_gain() } else { kicked(&best, round) });
             let found = self.value(&order);
-            // Of orders that rounding alone tells apart the first stays.
+            // Of orders that are equal up to rounding, the first is kept.
             if found > value + self.tolerance {
                 (best, value) = (order, found);
             }
@@ -110,7 +109,7 @@ impl LinearOrder {
         FoundOrder { places: self.shared_places(&best), value, bound: self.upper_bound().max(value) }
     }
 
-    /// The items by what they win against all others together, the greatest first.
+    /// The items by their total gain against all others, in descending order.
     fn by_gain(&self) -> Vec<usize> {
         let gain: Vec<f64> = self.gains.iter().map(|row| row.iter().sum()).collect();
         let mut order: Vec<usize> = (0..gain.len()).collect();
@@ -118,8 +117,8 @@ impl LinearOrder {
         order
     }
 
-    /// Moves a block of neighbours (an item alone is one) to another place while that wins anything, the best move
-    /// first.
+    /// Moves a block of neighbours (possibly a single item) to another position while that increases the gain, the best
+    /// move first.
     pub(super) fn improved(&self, mut order: Vec<usize>) -> Vec<usize> {
         while let Some((start, end, to)) = self.best_move(&order) {
             if to < start {
@@ -135,13 +134,13 @@ impl LinearOrder {
         order.iter().enumerate().flat_map(|(at, &i)| order[at + 1..].iter().map(move |&j| self.gains[i][j])).sum()
     }
 
-    /// The block `start..end` and the place `to` of the move that wins most: before the item at `to` where that stands
-    /// in front of the block, behind it where it stands behind. `None` where none wins.
+    /// The block `start..end` and the position `to` of the best move: before the item at `to` if that precedes the
+    /// block, after it otherwise. `None` if no move helps.
     pub(super) fn best_move(&self, order: &[usize]) -> Option<(usize, usize, usize)> {
         let n = order.len();
-        // Moves that win by rounding alone could go round for ever.
+        // Moves that gain only by rounding could cycle forever.
         let mut best = (self.tolerance, None);
-        // What each item wins by having the block in front of it.
+        // Gain of each item if the block precedes it.
         let mut after_block = vec![0.0; n];
         for start in 0..n {
             after_block.fill(0.0);
@@ -151,7 +150,7 @@ impl LinearOrder {
                 }
                 let mut gain = 0.0;
                 for to in (0..start).rev() {
-                    // Twice: what the pair won in its old order is lost, and the other order's is won.
+                    // Twice: the gain of the old order is lost, and that of the new order is won.
                     gain += 2.0 * after_block[to];
                     if gain > best.0 {
                         best = (gain, Some((start, end, to)));
@@ -169,7 +168,7 @@ impl LinearOrder {
         best.1
     }
 
-    /// Neighbours among whom no gain tells one from another share the mean of their places.
+    /// Adjacent items that no gain distinguishes share their mean position.
     fn shared_places(&self, order: &[usize]) -> Vec<f64> {
         let mut places = vec![0.0; order.len()];
         let (mut start, mut front) = (0, 0);
@@ -189,14 +188,14 @@ impl LinearOrder {
         places
     }
 
-    /// Each pair wins its own greater side at most; and of three that form a circle one must lose, by the least of them
-    /// twice. Each pair's gain is spent on circles once, so the losses add up.
+    /// Each pair gains at most its larger side. In a cycle of three one pair must lose, by twice the smallest gain.
+    /// Each pair's gain is used for cycles once, so the losses add up.
     fn upper_bound(&self) -> f64 {
         let n = self.gains.len();
         let mut left: Vec<Vec<f64>> =
             self.gains.iter().map(|row| row.iter().map(|gain| gain.max(0.0)).collect()).collect();
         let mut bound: f64 = left.iter().flatten().sum();
-        // Triples grow with the third power; above that the bound by pairs has to do.
+        // The number of triples is cubic; beyond the limit the bound by pairs is used.
         if n > BOUNDED_BY_TRIPLES {
             return bound;
         }
@@ -251,15 +250,15 @@ impl ColumnSums {
         Self { low, high, half }
     }
 
-    /// What is won by putting `last` behind all others of the set; an item wins nothing of itself.
+    /// Gain of placing `last` after all others of the set; an item gains nothing from itself.
     fn by_putting_behind(&self, last: usize, set: usize) -> f64 {
         self.low[last][set & ((1 << self.half) - 1)] + self.high[last][set >> self.half]
     }
 }
 
-/// The order with a block turned round and another moved to the front, by the round's number: the same each time.
+/// Deterministic perturbation by the round's number: reverses a block and moves another to the front.
 fn kicked(order: &[usize], round: usize) -> Vec<usize> {
-    // Steps of the golden section spread over the places.
+    // Steps of the golden section spread evenly over the positions.
     let place = |k: usize| ((k as f64 * 0.618_033_988_749_894_9).fract() * order.len() as f64) as usize;
     let mut order = order.to_vec();
     let (a, b) = (place(2 * round), place(2 * round + 1));
@@ -274,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// A problem whose gains are `gain(i, j)` for j < i.
+    /// A problem with gains `gain(i, j)` for j < i.
     fn problem(n: usize, gain: impl Fn(usize, usize) -> f64) -> LinearOrder {
         let antisymmetric = |i: usize, j: usize| match i.cmp(&j) {
             std::cmp::Ordering::Greater => gain(i, j),
@@ -321,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Gains from a seeded walk over the fractional parts of multiples of the golden section.
+    /// Pseudo-random gains: the fractional parts of multiples of the golden section.
     fn whims(n: usize, seed: usize) -> LinearOrder {
         problem(n, |i, j| (((i * n + j + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract() - 0.5)
     }

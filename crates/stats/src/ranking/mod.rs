@@ -1,8 +1,8 @@
-//! From comparisons to scores (paper 002, §3.4 and appendix B).
+//! Scores from pairwise comparisons (paper 002, §3.4 and appendix B).
 //!
-//! Every way gives each candidate a score, higher is better, `None` for a candidate that no comparison involves. No
-//! score depends on the order in which the comparisons come, candidates of the same text have the same score, and
-//! scores that are equal but for rounding are one number.
+//! Every method gives each candidate a score, higher is better; `None` for a candidate without comparisons. Scores do
+//! not depend on the order of the comparisons, candidates with the same text have the same score, and scores equal up
+//! to rounding are identical.
 
 mod bradley_terry;
 mod conditionals;
@@ -24,54 +24,53 @@ pub use conditionals::Conditionals;
 pub use experts::{ProductOfExperts, Settled, log_odds};
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
-/// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
+/// A judged comparison: candidate `i` was presented first and is better than `j` with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairComparison {
-    /// The candidate in the first position, from 0.
+    /// Index of the candidate in the first position.
     pub i: usize,
-    /// The candidate in the second position, from 0.
+    /// Index of the candidate in the second position.
     pub j: usize,
     /// P(`i` is better than `j`), in [0, 1].
     pub p: f64,
 }
 
-/// Why comparisons cannot be ranked.
+/// Invalid comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error, miette::Diagnostic)]
 pub enum RankingError {
-    /// A comparison names a candidate that is not there.
+    /// A comparison has a candidate index that is out of range.
     #[error("a comparison of candidates {i} and {j}, but there are only {candidates} (counted from 0)")]
     OutOfRange {
-        /// The first.
+        /// The first index.
         i: usize,
-        /// The second.
+        /// The second index.
         j: usize,
-        /// How many candidates there are.
+        /// Number of candidates.
         candidates: usize,
     },
-    /// A probability that is none.
+    /// A value that is not a probability.
     #[error("the comparison of candidates {i} and {j} has p = {p}, which is not a probability")]
     NotAProbability {
-        /// The first.
+        /// The first index.
         i: usize,
-        /// The second.
+        /// The second index.
         j: usize,
         /// The value.
         p: f64,
     },
 }
 
-/// The judged comparisons among a context's candidates, checked.
+/// Validated comparisons among a context's candidates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparisons {
-    // For each candidate the first of the same text; itself where there is no other.
+    // For each candidate the first one with the same text, possibly itself.
     texts: Vec<usize>,
-    // Sorted, so that sums have one order; without the diagonal.
+    // Sorted, so that sums are reproducible; without self-comparisons.
     judged: Vec<PairComparison>,
 }
 
 impl Comparisons {
-    /// Comparisons among `candidates` candidates. One of a candidate with itself says nothing and is dropped; the same
-    /// pair may come several times, each counts.
+    /// Comparisons among `candidates` candidates. Self-comparisons are dropped; repeated comparisons all count.
     pub fn new(candidates: usize, comparisons: impl IntoIterator<Item = PairComparison>) -> Result<Self, RankingError> {
         let mut judged = Vec::new();
         for PairComparison { i, j, p } in comparisons {
@@ -85,17 +84,16 @@ impl Comparisons {
                 judged.push(PairComparison { i, j, p });
             }
         }
-        // Answers come in any order, and sums in another order differ in their last bits.
+        // Answers arrive in any order, and the order of a sum affects its last bits.
         judged.sort_by(|a, b| (a.i, a.j).cmp(&(b.i, b.j)).then(a.p.total_cmp(&b.p)));
         Ok(Self { texts: (0..candidates).collect(), judged })
     }
 
-    /// Says which candidates have the same text: they are ranked as one, by the comparisons of all of them, and what
-    /// one of them won against another says nothing. Where each had only its own comparisons, which ones were drawn
-    /// would part what is equal.
+    /// Merges candidates with equal texts: they are ranked as one by all of their comparisons, and comparisons between
+    /// them are ignored. Otherwise the sampling of comparisons would separate equal texts.
     ///
     /// # Panics
-    /// Where there is not one text for each candidate.
+    /// The number of texts differs from the number of candidates.
     #[must_use]
     pub fn of_texts<T: PartialEq>(mut self, texts: &[T]) -> Self {
         assert_eq!(texts.len(), self.candidates(), "each candidate has a text");
@@ -106,10 +104,10 @@ impl Comparisons {
         self
     }
 
-    /// The same candidates and texts with other comparisons: those that `change` leaves, as it leaves them.
+    /// The same candidates and texts with the comparisons returned by `change`.
     ///
     /// # Panics
-    /// Where a comparison becomes none.
+    /// A changed comparison is invalid.
     #[must_use]
     pub fn changed(&self, change: impl Fn(&PairComparison) -> Option<PairComparison>) -> Self {
         let changed = Self::new(self.candidates(), self.judged.iter().filter_map(change))
@@ -117,12 +115,12 @@ impl Comparisons {
         Self { texts: self.texts.clone(), ..changed }
     }
 
-    /// How many candidates there are, judged or not.
+    /// Number of candidates, judged or not.
     pub fn candidates(&self) -> usize {
         self.texts.len()
     }
 
-    /// The comparisons by (i, j, p), without those of a candidate with itself.
+    /// The comparisons sorted by (i, j, p), without self-comparisons.
     pub fn judged(&self) -> &[PairComparison] {
         &self.judged
     }
@@ -137,9 +135,8 @@ impl Comparisons {
         pairs(false) == pairs(true)
     }
 
-    /// The comparisons of the pairs that were judged equally often in both orders: the largest symmetric part that
-    /// leaves no pair half out. Over it, as over a symmetric set, a median of p off 0.5 speaks of the judge and not of
-    /// which candidates came first.
+    /// The comparisons of pairs judged equally often in both orders: the largest symmetric subset of whole pairs. For a
+    /// symmetric set, a median of p off 0.5 reflects the judge and not which candidates came first.
     #[must_use]
     pub fn in_both_orders(&self) -> Self {
         let times = |i: usize, j: usize| {
@@ -149,19 +146,19 @@ impl Comparisons {
         self.changed(|c| (times(c.i, c.j) == times(c.j, c.i)).then_some(*c))
     }
 
-    /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins where p > `threshold`, the
-    /// second where p is below; at the threshold each has half a win.
+    /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins if p > `threshold`, the second
+    /// if p is below; at the threshold each has half a win.
     pub fn win_ratio(&self, threshold: f64) -> Vec<Option<f64>> {
         self.mean_of(|p| if p == threshold { 0.5 } else { f64::from(u8::from(p > threshold)) })
     }
 
-    /// The mean probability of being the better one, over the comparisons involving the candidate.
+    /// The mean probability of being better, over the comparisons involving the candidate.
     pub fn mean_probability(&self) -> Vec<Option<f64>> {
         self.mean_of(|p| p)
     }
 
-    /// The mean over each candidate's comparisons of `share(p)` where it stood first and 1 − `share(p)` where it stood
-    /// second.
+    /// The mean over each candidate's comparisons of `share(p)` in first position and 1 − `share(p)` in second
+    /// position.
     fn mean_of(&self, share: impl Fn(f64) -> f64) -> Vec<Option<f64>> {
         let mut sums = vec![(0.0, 0_usize); self.candidates()];
         for c in self.between_texts() {
@@ -181,8 +178,8 @@ impl Comparisons {
         self.spread(means, MEAN_ROUNDING)
     }
 
-    /// The comparisons with the first candidate of each text in the place of all of that text, in the order of these;
-    /// also those within a text.
+    /// The comparisons with each candidate replaced by the first one of the same text, in the same order, including
+    /// those within a text.
     fn between_texts(&self) -> Vec<PairComparison> {
         let mut between: Vec<PairComparison> =
             self.judged.iter().map(|c| PairComparison { i: self.texts[c.i], j: self.texts[c.j], p: c.p }).collect();
@@ -190,7 +187,7 @@ impl Comparisons {
         between
     }
 
-    /// The texts that some comparison involves, each by its first candidate.
+    /// The texts with any comparison, each by its first candidate.
     fn involved(&self) -> Vec<usize> {
         let mut involved = vec![false; self.candidates()];
         for c in &self.judged {
@@ -200,18 +197,18 @@ impl Comparisons {
         (0..self.candidates()).filter(|&i| involved[i]).collect()
     }
 
-    /// How many candidates have the text whose first is `text`.
+    /// Number of candidates whose first equal text is `text`.
     fn copies(&self, text: usize) -> usize {
         self.texts.iter().filter(|&&of| of == text).count()
     }
 
-    /// Values of texts for all their candidates; those within `rounding` of each other become one.
+    /// Expands values of texts to all their candidates; values within `rounding` of each other become equal.
     fn spread(&self, of_texts: Vec<(usize, f64)>, rounding: f64) -> Vec<Option<f64>> {
         let (texts, values): (Vec<usize>, Vec<f64>) = of_texts.into_iter().unzip();
         self.spread_each(texts.into_iter().zip(equalised_within(&values, rounding)))
     }
 
-    /// Values of texts for all their candidates.
+    /// Expands values of texts to all their candidates.
     fn spread_each<T: Copy>(&self, of_texts: impl IntoIterator<Item = (usize, T)>) -> Vec<Option<T>> {
         let mut first = vec![None; self.candidates()];
         for (text, value) in of_texts {
@@ -220,8 +217,8 @@ impl Comparisons {
         self.texts.iter().map(|&text| first[text]).collect()
     }
 
-    /// p in the order (i, j) and in the order (j, i) for each pair i < j judged in both; repeated judgements of an
-    /// order are averaged first.
+    /// p in the orders (i, j) and (j, i) for each pair i < j judged in both; repeated judgements of an order are
+    /// averaged first.
     pub fn pairs_in_both_orders(&self) -> Vec<(f64, f64)> {
         self.both_orders().into_iter().map(|(_, _, p, turned)| (p, turned)).collect()
     }
@@ -245,10 +242,10 @@ impl Comparisons {
     }
 }
 
-/// Means of shares of one differ by rounding below this.
+/// Equal means of shares differ by rounding below this.
 const MEAN_ROUNDING: f64 = 1e-12;
 
-/// A way from comparisons to scores.
+/// A ranking method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RankMethod {
@@ -269,7 +266,7 @@ pub enum RankMethod {
 }
 
 impl RankMethod {
-    /// All ways.
+    /// All methods.
     pub const ALL: [Self; 7] = [
         Self::WinRatio,
         Self::MeanProb,
@@ -280,7 +277,7 @@ impl RankMethod {
         Self::HardLikelihoodSymmetric,
     ];
 
-    /// The name on the command line and in records.
+    /// Name on the command line and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::WinRatio => "win-ratio",
@@ -293,11 +290,11 @@ impl RankMethod {
         }
     }
 
-    /// The scores by candidate, decisions at 0.5. `conditionals` are those of the judge's decisions, over all that it
-    /// judged; only [`RankMethod::HardLikelihood`] asks for them.
+    /// The scores by candidate, with decisions at 0.5. `conditionals` are those of the judge's decisions over all
+    /// contexts; only [`RankMethod::HardLikelihood`] uses them.
     pub fn scores(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Vec<Option<f64>> {
         match self {
-            // At one half: debiased probabilities were moved so that this is their threshold.
+            // At one half: debiased probabilities are shifted so that this is their threshold.
             Self::WinRatio => comparisons.win_ratio(0.5),
             Self::MeanProb => comparisons.mean_probability(),
             Self::BradleyTerry => comparisons.bradley_terry(BRADLEY_TERRY_PRIOR),
@@ -308,8 +305,8 @@ impl RankMethod {
         }
     }
 
-    /// Scores of this kind, or means of them, those that rounding alone tells apart as one number: sums to their last
-    /// digits, strengths and places to what their searches leave.
+    /// Equalises scores of this method, or their means, that differ only by rounding: sums to their last digits,
+    /// strengths and positions to the tolerance of their search.
     #[must_use]
     pub fn equalised(self, scores: &[f64]) -> Vec<f64> {
         match self {
@@ -321,7 +318,7 @@ impl RankMethod {
         }
     }
 
-    /// The search behind the scores, where they are the places in a most likely order.
+    /// The search result, for methods whose scores are positions in a most likely order.
     pub fn search(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Option<LikelihoodRanking> {
         match self {
             Self::WinRatio | Self::MeanProb | Self::BradleyTerry | Self::Experts => None,
@@ -340,7 +337,7 @@ impl fmt::Display for RankMethod {
     }
 }
 
-/// A name that no [`RankMethod`] has.
+/// Unknown name of a [`RankMethod`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("there is no ranking method `{}`", name.escape_debug())]
 #[diagnostic(help("the methods are {}", RankMethod::ALL.map(RankMethod::name).join(", ")))]
@@ -368,7 +365,7 @@ pub(crate) mod tests {
         Comparisons::new(n, list.iter().map(|&(i, j, p)| PairComparison { i, j, p })).expect("valid")
     }
 
-    /// All ordered pairs of `strengths`, judged by their logistic difference plus a bias towards the first.
+    /// All ordered pairs of `strengths`, judged by their logistic difference plus a position bias towards the first.
     pub(crate) fn full(strengths: &[f64], bias: f64) -> Comparisons {
         let n = strengths.len();
         let all = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j);
@@ -404,7 +401,7 @@ pub(crate) mod tests {
         assert_eq!((mean[0], mean[1], mean[3]), (Some(0.75), Some(0.4), None));
     }
 
-    /// Every pair in both orders by a judge whose p follows only the places, but for rounding.
+    /// Every pair in both orders, from a judge whose p depends only on the position, up to rounding.
     fn noise(n: usize) -> Comparisons {
         let pairs = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j);
         comparisons(n, &pairs.map(|(i, j)| (i, j, 0.1 * 3.0 + 1e-16 * (i * n + j) as f64)).collect::<Vec<_>>())

@@ -1,19 +1,20 @@
-//! Intervals for what people would say of a text, from a judge's score of it (split conformal prediction: Vovk et al.
-//! 2005; Lei et al. 2018), where several texts are of one context (Lee, Barber and Willett 2023, arXiv:2306.06342, §3).
+//! Prediction intervals for human scores of a text, from a judge's score (split conformal prediction: Vovk et al. 2005;
+//! Lei et al. 2018), with several texts per context (Lee, Barber and Willett 2023, arXiv:2306.06342, §3).
 
 use serde::Serialize;
 
-/// What a score says of people's, fitted on one half of the labels, and how far people's lie from that on the other.
+/// A linear prediction of human scores from a judge's, fitted on one half of the labels, with its error from the other
+/// half.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ConformalScores {
-    /// The line from the judge's scores to people's.
+    /// Intercept of the regression of human scores on the judge's.
     pub intercept: f64,
     /// Its slope.
     pub slope: f64,
-    /// People's score of a text of a new context lies within this of the line with the probability that was asked for, or
-    /// more.
+    /// A human score for a text of a new context is within this distance of the line with at least the requested
+    /// probability.
     pub reach: f64,
-    /// Contexts that the reach is of.
+    /// Number of contexts that determine the reach.
     pub items: usize,
 }
 
@@ -21,31 +22,31 @@ pub struct ConformalScores {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoConformal {
-    /// No distance would do with fewer contexts.
+    /// Too few contexts for any finite distance.
     #[error("{needed} labelled samples are needed, you have {items}")]
     TooFew {
         /// Contexts with labels.
         items: usize,
-        /// Those that are needed at least.
+        /// Minimum number of contexts.
         needed: usize,
     },
 }
 
-/// What rounding alone puts beside a share.
+/// Tolerance for rounding of a share.
 const ROUNDING: f64 = 1e-9;
 
-/// How many contexts an interval needs to be measured by: the smallest n with n / (n + 1) ≥ confidence.
+/// Minimum number of contexts for an interval: the smallest n with n / (n + 1) ≥ confidence.
 pub fn conformal_items(confidence: f64) -> usize {
     (confidence / (1.0 - confidence) - ROUNDING).ceil() as usize
 }
 
 impl ConformalScores {
-    /// From pairs of a judge's score and people's: `fitted` for the line, and for its reach `measured`, context by context,
-    /// none of them empty; the two must have no context in common. Texts of one context hang together: it is contexts that
-    /// are drawn alike, and each counts as much as another, whatever the number of its texts.
+    /// Fits pairs of a judge's score and a human score: `fitted` for the line, and `measured`, grouped by context
+    /// without empty groups, for its reach. The two must have no context in common. Texts of one context are dependent:
+    /// contexts are exchangeable, and each has the same weight, whatever its number of texts.
     ///
     /// # Errors
-    /// Where there are too few contexts to measure by.
+    /// There are too few contexts to measure the reach.
     pub fn fit(fitted: &[(f64, f64)], measured: &[Vec<(f64, f64)>], confidence: f64) -> Result<Self, NoConformal> {
         let (items, needed) = (measured.len(), conformal_items(confidence));
         let (intercept, slope) = line(fitted);
@@ -55,7 +56,7 @@ impl ConformalScores {
             residuals.extend(item.iter().map(|(score, people)| ((people - intercept - slope * score).abs(), weight)));
         }
         residuals.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // The new context weighs as much as each of these, and may lie anywhere.
+        // The new context has the same weight as each of these, and its error may be any value.
         let mut within = 0.0;
         let reach = residuals.into_iter().find(|(_, weight)| {
             within += weight;
@@ -65,21 +66,21 @@ impl ConformalScores {
         Ok(Self { intercept, slope, reach, items })
     }
 
-    /// Between which values people's score of a text lies, given the judge's.
+    /// The prediction interval of a human score, given the judge's score.
     pub fn interval(&self, score: f64) -> (f64, f64) {
         let middle = self.intercept + self.slope * score;
         (middle - self.reach, middle + self.reach)
     }
 }
 
-/// The line of least squares; level where the scores do not differ.
+/// The least-squares line; constant if the scores do not vary.
 fn line(pairs: &[(f64, f64)]) -> (f64, f64) {
     let n = pairs.len().max(1) as f64;
     let (x, y) = pairs.iter().fold((0.0, 0.0), |(x, y), pair| (x + pair.0 / n, y + pair.1 / n));
     let (product, square) = pairs.iter().fold((0.0, 0.0), |(product, square), pair| {
         (product + (pair.0 - x) * (pair.1 - y), square + (pair.0 - x).powi(2))
     });
-    // Of scores that are all the same rounding alone would make a square.
+    // If all scores are equal, only rounding would make the sum of squares positive.
     let differs = pairs.iter().any(|pair| pair.0 != pairs[0].0);
     let slope = if differs && square > 0.0 { product / square } else { 0.0 };
     (y - slope * x, slope)
@@ -121,7 +122,7 @@ mod tests {
     fn intervals_cover_as_often_as_they_say() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        // Noise that is neither normal nor even: the promise is of any distribution.
+        // Noise that is neither normal nor symmetric: the guarantee holds for any distribution.
         let mut pairs = |count: usize| -> Vec<(f64, f64)> {
             (0..count).map(|_| (uniform(), uniform())).map(|(x, noise)| (x, 2.0 * x + noise.powi(3))).collect()
         };
@@ -144,7 +145,7 @@ mod tests {
     fn they_cover_as_often_where_texts_of_a_context_hang_together() {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        // What moves a whole context is as large as what moves a text; contexts have one to twelve texts.
+        // The context effect is as large as the text effect; contexts have one to twelve texts.
         let mut items = |count: usize| -> Vec<Vec<(f64, f64)>> {
             let mut item = || -> Vec<(f64, f64)> {
                 let (of_item, texts) = (4.0 * uniform(), 1 + (12.0 * uniform()) as usize);

@@ -1,5 +1,5 @@
-//! Means of what people would say, from a few of their labels and a judge's scores of everything (PPI++: Angelopoulos et
-//! al. 2023, arXiv:2311.01453).
+//! Means of human scores, from a few labels and a judge's scores of everything (PPI++: Angelopoulos et al. 2023,
+//! arXiv:2311.01453).
 
 use serde::Serialize;
 
@@ -7,25 +7,25 @@ use crate::interval::{Interval, NoInterval, verdict_interval};
 use crate::significance::{beta_quantile, normal_quantile, t_quantile};
 use crate::sum::ordered_sum;
 
-/// A mean with the judge's help, beside that of the labels alone.
+/// A mean estimated with the judge's scores, and the mean of the labels alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PredictionPowered {
     /// The mean.
     pub value: f64,
     /// Its interval.
     pub interval: Interval,
-    /// The mean of the labels alone, and its interval.
+    /// The mean of the labels alone, with its interval.
     pub labels_alone: (f64, Interval),
-    /// How much the judge's scores count: 0 where they say nothing of the labels, and more than 1 where they are spread
-    /// less than these.
+    /// Weight of the judge's scores: 0 if they are uninformative about the labels, above 1 if their spread is smaller.
     pub lambda: f64,
-    /// Labels, and scores without one.
+    /// Number of labelled units.
     pub labels: usize,
-    /// Scores of what has no label.
+    /// Number of unlabelled units with scores.
     pub unlabelled: usize,
-    /// The interval's width against that of the labels alone: what the judge brings.
+    /// Width of the interval relative to that of the labels alone: the benefit of the judge.
     pub width: f64,
-    /// The variance that a label has beside its score: so much over their number is their part of the mean's.
+    /// Residual variance of a label given its score; divided by the number of labels it is their part of the mean's
+    /// variance.
     #[serde(skip)]
     pub label_variance: f64,
 }
@@ -35,7 +35,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     ordered_sum(values) / n
 }
 
-/// The covariance of a sample, n − 1 below it.
+/// Sample covariance, with denominator n − 1.
 fn covariance(pairs: &[(f64, f64)]) -> f64 {
     let (x, y) = (mean(pairs.iter().map(|pair| pair.0)), mean(pairs.iter().map(|pair| pair.1)));
     ordered_sum(pairs.iter().map(|pair| (pair.0 - x) * (pair.1 - y))) / (pairs.len() - 1) as f64
@@ -46,15 +46,15 @@ fn variance(values: &[f64]) -> f64 {
     if pairs.len() < 2 { 0.0 } else { covariance(&pairs) }
 }
 
-/// The mean of people's scores over all units, of which those with a label (the judge's score, and people's) are a
-/// random part.
+/// Estimates the mean of human scores over all units. The labelled units (the judge's score and the human score) are a
+/// random part of all.
 ///
-/// θ = λ · mean(f without label) + mean(Y − λ f), λ = Cov(Y, f) / ((1 + n / N) · Var f), at least 0, and the interval is
-/// Student's t of the labels by SE² = λ² Var(f without label) / N + Var(Y − λ f) / n. λ is not cut off at 1, as the paper
-/// has it for predictions of the labels themselves: a judge's scores may have any scale.
+/// θ = λ · mean(f without label) + mean(Y − λ f), λ = Cov(Y, f) / ((1 + n / N) · Var f), at least 0. The interval is
+/// Student's t over the labels with SE² = λ² Var(f without label) / N + Var(Y − λ f) / n. λ is not capped at 1, as the
+/// paper does for predictions of the labels themselves: a judge's scores may have any scale.
 ///
 /// # Errors
-/// Where one label says nothing of how labels differ, or all are alike.
+/// There is a single label, or all labels are equal.
 pub fn prediction_powered(
     labelled: &[(f64, f64)],
     unlabelled: &[f64],
@@ -88,8 +88,8 @@ pub fn prediction_powered(
     })
 }
 
-/// λ = Cov(Y, f) / ((1 + n / N) · Var f), at least 0: the weight of the scores f with which the variance of the mean is
-/// least.
+/// λ = Cov(Y, f) / ((1 + n / N) · Var f), at least 0: the weight of the scores f that minimises the variance of the
+/// mean.
 fn tuned_lambda(labelled: &[(f64, f64)], unlabelled: &[f64]) -> f64 {
     let (n, more) = (labelled.len(), unlabelled.len());
     let scores: Vec<f64> = labelled.iter().map(|pair| pair.0).chain(unlabelled.iter().copied()).collect();
@@ -120,24 +120,24 @@ impl CorrectedMean {
     }
 }
 
-/// A share that people would give, from a judge's verdicts on all units and people's on some.
+/// A share in human verdicts, from a judge's verdicts on all units and human verdicts on some.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CorrectedShare {
     /// The share, between 0 and 1.
     pub share: f64,
     /// Its interval.
     pub interval: Interval,
-    /// How much the judge's verdicts count, from 0 (only the labels do) to 1.
+    /// Weight of the judge's verdicts, from 0 (only labels count) to 1.
     pub lambda: f64,
-    /// Units with a verdict of people.
+    /// Units with a human verdict.
     pub labels: usize,
-    /// Units with the judge's alone.
+    /// Units with only the judge's verdict.
     pub unlabelled: usize,
 }
 
 /// A win rate corrected by labels: the share of all units that people would give to one of two systems (1 for a win, ½
-/// for a tie, 0 for a loss). Each labelled unit is `(the judge's verdict, people's)`; the labelled units must be a random
-/// part of all.
+/// for a tie, 0 for a loss). Each labelled unit is `(judge's verdict, human verdict)`; the labelled units must be a
+/// random part of all.
 ///
 /// PPI++ for a mean (Angelopoulos, Duchi and Zrnic 2023, "PPI++: Efficient Prediction-Powered Inference",
 /// arXiv:2311.01453, with power tuning): θ = λ · mean(f without label) + mean(Y − λ f), λ = Cov(Y, f) / ((1 + n / N) ·
@@ -145,13 +145,13 @@ pub struct CorrectedShare {
 ///
 /// The interval is Clopper and Pearson's at the effective number of units θ (1 − θ) / SE² · (z / t)², with z the normal
 /// quantile and t Student's of n − 1 degrees (Korn and Graubard 1998, "Confidence intervals for proportions with small
-/// expected number of positive counts estimated from survey data"): the paper's normal approximation covers .88 where it
-/// says .95, for a win rate of .9 and 50 labels. That number is at least the number of labels, so with λ near 0 the
-/// interval is that of the labels alone, which is also what λ = 0 and labels that are all alike give: verdicts add to the
-/// labels and never make them worth less. Without this limit the step from λ = 0 to the smallest λ cost two of nine labels.
+/// expected number of positive counts estimated from survey data"): the paper's normal approximation covers 0.88 at a
+/// nominal 0.95, for a win rate of 0.9 and 50 labels. The effective number is at least the number of labels, so
+/// verdicts never reduce the value of the labels. With λ = 0, λ near 0, or labels that are all equal, the interval is
+/// that of the labels alone. Without this limit the step from λ = 0 to the smallest λ cost two of nine labels.
 ///
 /// # Errors
-/// Of fewer than two labels.
+/// There are fewer than two labels.
 pub fn corrected_share(
     labelled: &[(f64, f64)],
     unlabelled: &[f64],
@@ -163,7 +163,7 @@ pub fn corrected_share(
     }
     let lambda = tuned_lambda(labelled, unlabelled).min(1.0);
     let people: Vec<f64> = labelled.iter().map(|pair| pair.1).collect();
-    // Labels that are all alike leave λ at 0: the judge's verdicts cannot be compared with them.
+    // Labels that are all equal leave λ at 0: they have no covariance with the judge's verdicts.
     if lambda == 0.0 {
         let (share, interval) = (mean(people.iter().copied()), verdict_interval(&people, confidence)?);
         return Ok(CorrectedShare { share, interval, lambda, labels, unlabelled: more });
@@ -171,7 +171,7 @@ pub fn corrected_share(
     let CorrectedMean { value, squared_error, .. } = CorrectedMean::of(labelled, unlabelled, lambda);
     let all = (labels + more) as f64;
     let share = value.clamp(0.0, 1.0);
-    // At an end of the range there is no variance to compare with: half a unit inside.
+    // At an end of the range the variance is 0: use a value half a unit inside.
     let inside = share.clamp(0.5 / all, 1.0 - 0.5 / all);
     let narrowing = (normal_quantile(confidence) / t_quantile(confidence, (labels - 1) as f64)).powi(2);
     let effective = ((inside * (1.0 - inside) / squared_error).min(all) * narrowing).max(labels as f64);
@@ -200,12 +200,12 @@ mod tests {
         assert_eq!((found.labels_alone.0, found.labels, found.unlabelled), (4.0, 3, 4));
         assert_eq!(prediction_powered(&[(1.0, 2.0)], &[1.0], 0.95), Err(NoInterval::TooFew));
         assert_eq!(prediction_powered(&[(1.0, 2.0), (3.0, 2.0)], &[1.0], 0.95), Err(NoInterval::AllAlike));
-        // Without anything to add, it is the mean of the labels.
+        // Without unlabelled units, it is the mean of the labels.
         let alone = prediction_powered(&[(1.0, 2.0), (2.0, 3.0)], &[], 0.95).expect("defined");
         assert_eq!((alone.lambda, alone.value, alone.width), (0.0, 2.5, 1.0));
     }
 
-    /// A judge that is right but for noise, one that says nothing, and one that says the opposite.
+    /// A judge that is right up to noise, an uninformative one, and one that is always wrong.
     #[test]
     fn intervals_cover_and_a_good_judge_makes_them_narrower() {
         let mut random = ChaCha8Rng::seed_from_u64(11);
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// `ppi_py`'s λ has n below the covariance where ours has n − 1, and its variances n where ours have n − 1.
+    /// `ppi_py`'s λ uses n in the covariance and variances, ours n − 1.
     #[test]
     fn win_rates_are_corrected_as_ppi_py_corrects_them() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/win_rates.json");
@@ -261,7 +261,7 @@ mod tests {
     fn a_corrected_share_is_the_labels_own_where_nothing_can_be_corrected() {
         let labels = [(1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 1.0)];
         let alone = verdict_interval(&[1.0, 1.0, 0.0, 1.0], 0.95).expect("verdicts");
-        // No other units; verdicts that say nothing of the labels; labels that are all alike.
+        // No other units; uninformative verdicts; labels that are all equal.
         for (labelled, unlabelled, share, interval) in [
             (&labels[..], &[][..], 0.75, alone),
             (&labels, &[1.0, 1.0, 0.0], 0.75, alone),
@@ -274,12 +274,12 @@ mod tests {
         assert_eq!(corrected_share(&labels[..1], &[1.0], 0.95), Err(NoInterval::TooFew));
     }
 
-    /// Twelve labels, and verdicts whose covariance with them goes from below 0 through 0 to a little above.
+    /// Twelve labels, and verdicts whose covariance with them ranges from below 0 through 0 to slightly above.
     #[test]
     fn a_judge_that_is_hardly_better_than_none_gives_the_interval_of_the_labels_alone() {
         let people = |k: usize| f64::from(u8::from(!k.is_multiple_of(3)));
         let alone = verdict_interval(&(0..12).map(people).collect::<Vec<_>>(), 0.95).expect("verdicts");
-        // Two thirds of people's ones and of their zeros have a verdict of 1: no covariance, up to `more`.
+        // Two thirds of the human ones and of the zeros have a verdict of 1: zero covariance, up to `more`.
         let corrected = |more: f64| {
             let score = |k: usize| f64::from(u8::from(!k.is_multiple_of(4))) + more * people(k);
             let labelled: Vec<(f64, f64)> = (0..12).map(|k| (score(k), people(k))).collect();

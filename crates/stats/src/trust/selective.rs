@@ -1,4 +1,4 @@
-//! Which verdicts can be left to a judge, with a bound on how often people disagree with those (Jung et al. 2024,
+//! Selects the verdicts that can be left to a judge, with a bound on human disagreement with them (Jung et al. 2024,
 //! arXiv:2407.18370, §2.1).
 
 use std::ops::RangeInclusive;
@@ -7,23 +7,23 @@ use serde::Serialize;
 
 use crate::significance::beta_quantile;
 
-/// A verdict of which it is known what people say.
+/// A verdict with a human label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CheckedVerdict {
-    /// How sure the judge was; any scale.
+    /// Confidence of the judge; any scale.
     pub confidence: f64,
-    /// Whether people say otherwise.
+    /// Whether the human label differs.
     pub disagrees: bool,
 }
 
-/// What is to hold of the verdicts that are trusted.
+/// The guarantee for the trusted verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SelectionRule {
     alpha: f64,
     delta: f64,
 }
 
-/// That a rule promises nothing.
+/// Invalid rule.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error, miette::Diagnostic)]
 #[error("{what} is {value}, and must lie between 0 and 1")]
 pub struct SelectionRuleError {
@@ -32,16 +32,16 @@ pub struct SelectionRuleError {
     value: f64,
 }
 
-/// The verdicts that are trusted.
+/// The trusted verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Selection {
-    /// Verdicts that are at least so sure.
+    /// Minimum confidence of a trusted verdict.
     pub threshold: f64,
-    /// How many of these have labels, and how many of these disagree.
+    /// Number of labelled verdicts among them.
     pub labelled: usize,
-    /// Labels that say otherwise.
+    /// Number of labels that disagree.
     pub disagreements: usize,
-    /// The disagreement that is exceeded with probability δ at most.
+    /// Upper bound of the disagreement, exceeded with probability δ at most.
     pub bound: f64,
 }
 
@@ -49,37 +49,37 @@ pub struct Selection {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoSelection {
-    /// Even without a single disagreement they promise nothing.
+    /// Too few labels, even without a single disagreement.
     #[error("at least {needed} labelled samples are needed, you have {labels}")]
     TooFew {
-        /// Labels that there are of verdicts that may be trusted.
+        /// Labels of eligible verdicts.
         labels: usize,
-        /// Labels that are needed at least.
+        /// Minimum number of labels.
         needed: usize,
     },
-    /// The surest verdicts disagree with people too often.
+    /// The most confident verdicts disagree with people too often.
     #[error(
         "{disagreements} of the {labelled} surest verdicts disagree with people: up to {bound:.3} of such verdicts may"
     )]
     Disagrees {
-        /// The surest that have labels enough.
+        /// Number of the most confident verdicts in the test.
         labelled: usize,
-        /// Those of them that disagree.
+        /// Those that disagree.
         disagreements: usize,
-        /// The disagreement that is exceeded with probability δ at most.
+        /// Upper bound of the disagreement, exceeded with probability δ at most.
         bound: f64,
     },
 }
 
-/// More labels than anybody gives.
+/// Upper limit of a search for the number of labels.
 const MOST_LABELS: usize = 100_000;
 
 impl SelectionRule {
-    /// Of trusted verdicts people disagree with no more than a share `alpha`, but for a probability `delta` that the
-    /// labels happen to mislead.
+    /// Allows disagreement with at most a share `alpha` of trusted verdicts, except with probability `delta` over the
+    /// draw of labels.
     ///
     /// # Errors
-    /// Where either is no share.
+    /// Either value is not a share.
     pub fn new(alpha: f64, delta: f64) -> Result<Self, SelectionRuleError> {
         for (what, value) in [("alpha", alpha), ("delta", delta)] {
             if !(value > 0.0 && value < 1.0) {
@@ -89,13 +89,13 @@ impl SelectionRule {
         Ok(Self { alpha, delta })
     }
 
-    /// How many labels promise that, where none disagrees: the smallest n with (1 − α)ⁿ ≤ δ.
+    /// Minimum number of labels if none disagrees: the smallest n with (1 − α)ⁿ ≤ δ.
     pub fn labels_needed(self) -> usize {
         (self.delta.ln() / (-self.alpha).ln_1p()).ceil() as usize
     }
 
-    /// How many labels more would promise something, where these do not: as many of the surest verdicts as it takes if they
-    /// disagree as often as those there are. Absent where they disagree too often for any number.
+    /// Number of further labels needed, if the most confident verdicts disagree at the same rate as so far. `None` if
+    /// they disagree too often for any number.
     pub fn still_needed(self, why: NoSelection) -> Option<usize> {
         let (labelled, disagreements) = match why {
             NoSelection::TooFew { labels, needed } => return Some(needed.saturating_sub(labels)),
@@ -107,8 +107,8 @@ impl SelectionRule {
         if disagreements as f64 >= self.alpha * labelled as f64 {
             return None;
         }
-        // One disagreement more makes the bound leap up, one label more lets it fall: so of as many labels as so many
-        // disagreements are of, first the largest number is looked at.
+        // One more disagreement raises the bound sharply, one more label lowers it: for each number of disagreements,
+        // check the largest number of labels first.
         let holds = |disagreements: usize, labels: usize| self.bound(disagreements, labels) <= self.alpha;
         let of = |more: usize| more * labelled / disagreements;
         let most = MOST_LABELS * disagreements / labelled;
@@ -117,27 +117,27 @@ impl SelectionRule {
         Some(enough.saturating_sub(labelled))
     }
 
-    /// How many labels more could promise something at least: so many that, surer than all there are and with which nobody
-    /// disagrees, the first test passes. Each may push a disagreement out of it.
+    /// Minimum number of further labels that could pass the first test: all more confident than the existing ones and
+    /// without disagreement. Each may push a disagreement out of the test.
     pub fn fewest_needed(self, verdicts: &[CheckedVerdict]) -> usize {
         let mut surest: Vec<CheckedVerdict> = verdicts.to_vec();
         surest.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
         let passes = |more: &usize| {
             let first = self.first_test(verdicts.len() + more);
             let kept = surest.iter().take(first.saturating_sub(*more));
-            // Where there are fewer than a test takes, it is not made.
+            // With fewer labels than the test needs, it is not made.
             verdicts.len() + more >= first && self.bound(kept.filter(|one| one.disagrees).count(), first) <= self.alpha
         };
         (1..MOST_LABELS).find(passes).unwrap_or(MOST_LABELS)
     }
 
-    /// Of how many of the surest labels the first test is. One disagreement among the fewest labels ends everything: so it
-    /// is of half of them, but of no more than thirty.
+    /// Number of most confident labels in the first test. A single disagreement among the minimum number would end the
+    /// procedure, so it uses half of the labels, at most thirty.
     fn first_test(self, labels: usize) -> usize {
         self.labels_needed().max((labels / 2).min(30))
     }
 
-    /// The disagreement r of which so few are seen with probability δ: BinomCDF(k; n, r) = δ.
+    /// Upper bound of the disagreement rate r, with BinomCDF(k; n, r) = δ.
     fn bound(self, disagreements: usize, labelled: usize) -> f64 {
         if disagreements == labelled {
             return 1.0;
@@ -145,11 +145,12 @@ impl SelectionRule {
         beta_quantile(1.0 - self.delta, disagreements as f64 + 1.0, (labelled - disagreements) as f64)
     }
 
-    /// Goes down the thresholds, which must not be chosen by the labels, until the bound exceeds α: each is tested only
-    /// where all above it have passed, so that no test costs another one anything (fixed-sequence testing).
+    /// Tests thresholds in descending order until the bound exceeds α. Thresholds must not depend on the labels. Each
+    /// is tested only if all higher ones have passed, so no correction for multiple tests is needed (fixed-sequence
+    /// testing).
     ///
     /// # Errors
-    /// Says why nothing can be trusted.
+    /// The reason if nothing can be trusted.
     pub fn select(self, verdicts: &[CheckedVerdict], thresholds: &[f64]) -> Result<Selection, NoSelection> {
         let needed = self.labels_needed();
         let last = thresholds.last().copied().unwrap_or(f64::INFINITY);
@@ -159,7 +160,7 @@ impl SelectionRule {
         for &threshold in thresholds {
             let sure = || verdicts.iter().filter(|verdict| verdict.confidence >= threshold);
             let (labelled, disagreements) = (sure().count(), sure().filter(|verdict| verdict.disagrees).count());
-            // How many there are is no matter of what they say: passing over a threshold tests nothing.
+            // The number of labels is independent of their values, so skipping a threshold is not a test.
             if labelled < first {
                 continue;
             }
@@ -174,8 +175,8 @@ impl SelectionRule {
     }
 }
 
-/// At most so many thresholds, descending: quantiles of how sure all verdicts are, with or without labels. The last
-/// keeps all.
+/// At most `most` thresholds, descending: quantiles of the confidence of all verdicts, labelled or not. The last keeps
+/// all.
 pub fn thresholds(confidences: &[f64], most: usize) -> Vec<f64> {
     let mut sorted = confidences.to_vec();
     sorted.sort_by(|a, b| b.total_cmp(a));
@@ -185,7 +186,7 @@ pub fn thresholds(confidences: &[f64], most: usize) -> Vec<f64> {
     chosen
 }
 
-/// The first of which something holds that holds of all behind it.
+/// The first value in the range that satisfies `holds`, which must be monotone.
 fn first(within: RangeInclusive<usize>, holds: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = within.into_inner();
     if low > high || !holds(high) {
@@ -216,11 +217,12 @@ mod tests {
         let needed = rule.still_needed(broken(40, 6)).expect("15% is below α");
         let at = |labels: usize| rule.bound((labels * 6).div_ceil(40), labels);
         assert!((40..40 + needed).all(|labels| at(labels) > 0.2) && at(40 + needed) <= 0.2, "{needed}");
-        // 44 of 264, where the bound holds for the first time.
+        // 44 of 264 is the first number with a valid bound.
         assert_eq!(rule.still_needed(broken(30, 5)), Some(234));
         assert_eq!(rule.still_needed(broken(40, 9)), None, "22% is above α, and stays there");
         assert_eq!(rule.still_needed(NoSelection::TooFew { labels: 4, needed: 11 }), Some(7));
-        // Fewer do than between the largest numbers of one and of the next disagreement: the first number of all.
+        // Fewer labels suffice than between the largest numbers of consecutive disagreement counts: the first number of
+        // all.
         for (labelled, disagreements, alpha, delta) in [(34, 9, 0.3, 0.2), (31, 6, 0.2, 0.1), (30, 13, 0.45, 0.1)] {
             let rule = SelectionRule::new(alpha, delta).expect("a rule");
             let holds = |labels: &usize| rule.bound((labels * disagreements).div_ceil(labelled), *labels) <= alpha;
@@ -252,8 +254,8 @@ mod tests {
         assert_eq!(wrong, Err(NoSelection::Disagrees { labelled: 40, disagreements: 40, bound: 1.0 }));
     }
 
-    /// Twelve labels, the tenth surest of which disagrees: 21 more would do if as many disagree, two that agree and are
-    /// surer do, and one that disagrees leaves it at that.
+    /// Twelve labels, the tenth most confident of which disagrees: 21 more are needed at that rate, two more confident
+    /// ones that agree suffice, and one that disagrees changes nothing.
     #[test]
     fn two_agreeing_labels_may_be_enough_and_the_range_of_what_is_needed_says_so() {
         let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
@@ -278,7 +280,7 @@ mod tests {
         assert!(thresholds(&[], 4).is_empty());
     }
 
-    /// A judge whose verdicts are wrong with probability ½ − c / 2 where it is sure by c.
+    /// A judge whose verdicts are wrong with probability ½ − c / 2 at confidence c.
     #[test]
     fn disagreement_exceeds_alpha_in_no_more_than_delta_of_draws() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
@@ -302,7 +304,7 @@ mod tests {
             }
             let (share, kept) = (wrong as f64 / f64::from(draws), kept / f64::from(draws));
             assert!(share <= delta + 0.02, "{share} of draws exceed {alpha}");
-            // It is not so careful that nothing is left: the largest share that could be kept is 4α.
+            // The bound is not too conservative: the largest share that could be kept is 4α.
             assert!(kept > 0.5 * (4.0 * alpha).min(1.0), "{kept} kept at {alpha}");
         }
     }

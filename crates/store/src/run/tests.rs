@@ -58,7 +58,7 @@ fn a_run_is_overwritten_only_on_request_and_foreign_files_are_left() {
     drop(first);
     fs::write(path.join("notes.txt"), "mine").expect("written");
     let error = told(&RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run"));
-    assert!(error.contains("holds a run already (running)") && error.contains("--overwrite"), "{error}");
+    assert!(error.contains("already holds a run (running)") && error.contains("--overwrite"), "{error}");
     let mut second = RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
     assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
     assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("left"), "mine");
@@ -214,7 +214,7 @@ fn side_files_of_a_database_are_not_listed_and_go_with_it() {
     drop(run.answers().expect("opened"));
     run.finish().expect("written");
     assert_eq!(manifest(&path).files, [ANSWERS]);
-    // Earlier versions listed them.
+    // Earlier versions listed side files.
     let mut older: serde_json::Value =
         serde_json::from_slice(&fs::read(path.join(MANIFEST)).expect("there")).expect("JSON");
     older["files"] = serde_json::json!([ANSWERS, sides[0], sides[1]]);
@@ -225,7 +225,7 @@ fn side_files_of_a_database_are_not_listed_and_go_with_it() {
     drop(run.answers().expect("opened"));
     run.finish().expect("written");
     assert_eq!(manifest(&path).files, [ANSWERS]);
-    // As a killed process leaves them.
+    // Left by a killed process.
     for side in sides {
         fs::write(path.join(side), "stale").expect("written");
     }
@@ -249,7 +249,7 @@ fn a_run_that_is_replaced_or_resumed_says_that_it_runs_before_anything_of_it_goe
         let mut first = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         first.table("scores.jsonl").expect("created").finish().expect("complete");
         first.finish().expect("written");
-        // What cannot be removed stops it where a kill would.
+        // A file that cannot be removed stops at the same point as a kill.
         fs::remove_file(path.join("scores.jsonl")).expect("removed");
         fs::create_dir(path.join("scores.jsonl")).expect("created");
         RunFolder::create(&path, existing, info()).expect_err("a folder is no file");
@@ -279,7 +279,7 @@ fn a_finished_run_says_what_its_files_hold_and_misses_what_is_gone() {
     fs::remove_file(path.join(SUMMARY)).expect("removed");
     let error = told(&manifest.check_files(&path).expect_err("gone"));
     assert!(
-        error.contains("summary.json is not what the finished run has written") && error.contains("--resume"),
+        error.contains("summary.json differs from what the finished run wrote") && error.contains("--resume"),
         "{error}"
     );
     fs::write(path.join(SUMMARY), "2\n").expect("written");
@@ -290,7 +290,7 @@ fn a_finished_run_says_what_its_files_hold_and_misses_what_is_gone() {
         .expect("added");
     let error = manifest.check_files(&path).expect_err("one too many").to_string();
     assert!(
-        error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"),
+        error.contains("answers.sqlite differs from what the finished run wrote: it has 1 requests instead of 0"),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! Which candidates are attacked, and the samples that a method is shown then.
+//! Selects the attacked candidates and builds the samples for the method.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use super::texts::AttackText;
 use crate::MethodError;
 use crate::pairs::rng_for;
 
-/// A sample with the candidate that is attacked and the one that it is held against.
+/// A sample with the attacked candidate and its opponent.
 pub(super) struct AttackedItem<'s> {
     pub(super) sample: &'s Sample,
     pub(super) attacked: &'s Candidate,
     pub(super) other: &'s Candidate,
-    /// Whether people said that the other is better.
+    /// Whether people judged the other one better.
     pub(super) has_gold: bool,
 }
 
 impl<'s> AttackedItem<'s> {
-    /// The worse one of a sample, by people where they said so; none of a sample without two texts.
+    /// Attacks the worse candidate by human judgement, else a random one. `None` for a sample without two texts.
     fn of(sample: &'s Sample, params: &AttackParams) -> Option<Self> {
         let mut shown: Vec<&Candidate> = sample.candidates.iter().filter(|one| !one.text.trim().is_empty()).collect();
-        // By id: which of two equals is attacked does not depend on their order in the file.
+        // Sorted by id, so that ties do not depend on the order in the file.
         shown.sort_by(|a, b| a.id.cmp(&b.id));
         let [first, .., last] = shown[..] else { return None };
         let by_people = by_scores(&shown, &params.attribute).or_else(|| by_preference(sample, &shown));
@@ -36,17 +36,17 @@ impl<'s> AttackedItem<'s> {
     }
 }
 
-/// The worst and the best by gold scores; none where they tie.
+/// The worst and the best by gold scores; `None` for a tie.
 fn by_scores<'c>(shown: &[&'c Candidate], attribute: &str) -> Option<(&'c Candidate, &'c Candidate)> {
     let scored: Vec<(f64, &Candidate)> =
         shown.iter().filter_map(|one| Some((*one.scores.get(attribute)?, *one))).collect();
-    // The first among equals, at both ends.
+    // The first of equal ones, at both ends.
     let worst = scored.iter().copied().reduce(|a, b| if b.0 < a.0 { b } else { a })?;
     let best = scored.iter().copied().reduce(|a, b| if b.0 > a.0 { b } else { a })?;
     (worst.0 < best.0).then_some((worst.1, best.1))
 }
 
-/// The first that is not preferred, and the one that is.
+/// The first that is not preferred, and the preferred one.
 fn by_preference<'c>(sample: &Sample, shown: &[&'c Candidate]) -> Option<(&'c Candidate, &'c Candidate)> {
     let Some(Preference::Candidate(id)) = &sample.preference else { return None };
     let preferred = shown.iter().find(|one| one.id == *id)?;
@@ -54,7 +54,7 @@ fn by_preference<'c>(sample: &Sample, shown: &[&'c Candidate]) -> Option<(&'c Ca
     Some((other, preferred))
 }
 
-/// The samples that are attacked, in the order of their ids: groups of a jackknife follow it.
+/// The attacked samples sorted by id, which also determines the jackknife groups.
 pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result<Vec<AttackedItem<'s>>, MethodError> {
     let mut places: Vec<usize> =
         (0..samples.len()).filter(|place| AttackedItem::of(&samples[*place], params).is_some()).collect();
@@ -62,7 +62,7 @@ pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result
         let why = "no sample has two candidates with a text";
         return MethodError::refuse("--data", why, "an attacked candidate is held against another one of its sample");
     }
-    // From the order of ids: the same samples are drawn however the file is sorted.
+    // Drawn in the order of ids: the sort order of the file has no effect.
     places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
     places.shuffle(&mut rng_for(params.seed, &["attacked items"]));
     places.truncate(params.items as usize);
@@ -70,18 +70,18 @@ pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result
     Ok(places.into_iter().filter_map(|place| AttackedItem::of(&samples[place], params)).collect())
 }
 
-/// What one candidate of an item reads like in each of its samples.
+/// All versions of the attacked candidates, as samples.
 pub(super) struct Variants {
-    /// The samples, those of an item one after another, so that what they have in common is computed once.
+    /// The samples, those of an item adjacent, so that shared prefixes are computed once.
     pub(super) samples: Vec<Sample>,
-    /// By item: the sample of the text as it is, and for each attack that with it and that with its control.
+    /// By item: the sample with the unchanged text, and for each attack those with the attack and with its control.
     pub(super) places: Vec<ItemPlaces>,
 }
 
-/// Where the samples of an item are.
+/// The positions of an item's samples.
 pub(super) struct ItemPlaces {
     pub(super) plain: usize,
-    /// By attack: with it, and with its control.
+    /// By attack: the samples with the attack and with its control.
     pub(super) attacks: Vec<(usize, usize)>,
 }
 
@@ -94,7 +94,7 @@ impl Variants {
 }
 
 fn place_item(item: &AttackedItem<'_>, attacks: &[AttackText], samples: &mut Vec<Sample>) -> ItemPlaces {
-    // Attacks of one length have one control.
+    // Attacks of the same length share a control.
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     let mut place = |text: String| {
         *known.entry(text.clone()).or_insert_with(|| {
@@ -109,7 +109,7 @@ fn place_item(item: &AttackedItem<'_>, attacks: &[AttackText], samples: &mut Vec
     ItemPlaces { plain, attacks: attacks.collect() }
 }
 
-/// The item's sample with the two candidates alone, one of them reading so.
+/// The item's sample with only the two candidates, the attacked one with this text.
 fn variant(item: &AttackedItem<'_>, number: usize, text: String) -> Sample {
     let bare = |one: &Candidate| Candidate { scores: BTreeMap::new(), ..one.clone() };
     let attacked = Candidate { text: text.into(), ..bare(item.attacked) };

@@ -1,4 +1,4 @@
-//! Attacks on methods: what texts that speak to their judge do to its verdicts, and what defences bring.
+//! Attacks on methods: the effect of texts that address their judge, and of defences.
 
 mod figures;
 mod items;
@@ -28,7 +28,7 @@ use texts::AttackText;
 
 /// The table of attacks.
 const ATTACKS: &str = "attacks";
-/// The table of what became of each item.
+/// The table of results by item.
 const ATTACKED: &str = "attacked";
 
 /// Attacks; see [`Method::LONG_ABOUT`].
@@ -59,7 +59,7 @@ Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, att
 candidates; scores from 0 to 1 of the attacked candidate and of the other one, with the harmless text and with the \
 attack; turned) and `summary.json`.";
 
-    // The prompt of a defence that any method may have.
+    // The prompt of a defence that any method may use.
     const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
 
     fn inputs(params: &AttackParams) -> Vec<Input> {
@@ -84,7 +84,7 @@ attack; turned) and `summary.json`.";
             let verdicts = target.judge(defence, &variants.samples, run)?;
             outcomes.extend(&verdicts.outcomes);
             let name = defence.map_or("none", Defence::name);
-            // None comes first.
+            // The run without a defence comes first.
             let before = found.iter().find(|one: &&PromptFigures| one.method == target.label);
             let figures = PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts, before);
             found.push(figures);
@@ -97,7 +97,7 @@ attack; turned) and `summary.json`.";
     }
 }
 
-/// The attacks that were chosen: of the user's own all, unless some of them are named.
+/// The chosen attacks: all of the user's own unless some are named.
 fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
     let mut shipped = texts::shipped(&params.noun);
     let mut own = match &params.texts {
@@ -124,7 +124,7 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
     Ok(shipped.into_iter().chain(own).collect())
 }
 
-/// None, then those that were chosen.
+/// No defence, then the chosen ones.
 fn defences<'p>(params: &'p AttackParams, targets: &[Target]) -> Result<Vec<Option<&'p Defence>>, MethodError> {
     let names: Vec<&str> = params.defence.iter().map(Defence::name).collect();
     if let Some(twice) = given_twice(&names) {
@@ -142,7 +142,7 @@ struct AttackedRow<'a> {
     defence: &'a str,
     item: &'a str,
     candidate: &'a str,
-    /// `none` of the candidates as they are.
+    /// `none` for the unchanged candidates.
     attack: &'a str,
     #[serde(flatten)]
     attacked: ItemVerdicts,

@@ -16,7 +16,7 @@ pub(crate) struct AttackParams {
     ///
     /// Options follow the name: `compare`, `judge:mode=pointwise,verdict=label`, `g-eval:template=FILE`. Any method
     /// that shows candidates to a model and scores them can be attacked.
-    // A recipe's key `method` says what is run.
+    // The key `method` of a recipe names the method to run.
     #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME[:KEY=VALUE,…]", "long" = "method", "signed" = "methods"))]
     pub target: Vec<String>,
     /// Attribute that the methods judge

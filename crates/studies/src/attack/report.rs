@@ -1,4 +1,4 @@
-//! Attacks as tables, and what a reader should learn of them first.
+//! Tables and conclusions of attacks.
 
 use probity_analysis::plot::{Drawing, ForestEstimate, Plot};
 use probity_lm::text::{counted, fixed};
@@ -9,10 +9,10 @@ use super::figures::PromptFigures;
 use crate::figures::{ShareFigure, bounds, mean, number};
 use crate::{Conclusion, Table, Trust, cells};
 
-/// An interval over fewer items is too wide to say much.
+/// With fewer items the interval is too wide to be useful.
 const FEW_ITEMS: usize = 30;
 
-/// What is said of each method under each defence.
+/// The table by method and defence.
 pub(super) fn prompts(found: &[PromptFigures]) -> Table {
     let columns = [
         "method", "defence", "turned", "interval", "change", "its interval", "shift", "worst attack", "turns", "of",
@@ -69,7 +69,7 @@ fn turned_plot(id: &str, title: &str, of: &str, rows: Vec<ForestEstimate>) -> Pl
     }
 }
 
-/// What is said of each attack: under each defence over all methods, and where it turns most.
+/// The table by attack: for each defence over all methods, and where it succeeds most.
 pub(super) fn attacks(found: &[PromptFigures]) -> Table {
     let mut defences: Vec<&str> = Vec::new();
     for one in found {
@@ -115,7 +115,7 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Table {
     table
 }
 
-/// What a reader should learn first.
+/// The conclusion.
 pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     let of = |defended: bool| found.iter().filter(move |one| (one.defence != "none") == defended);
     let Some((worst, turned)) = by_share(of(false)).max_by(|a, b| a.1.total_cmp(&b.1)) else {
@@ -160,7 +160,7 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     Conclusion { says, ..trust_in(worst, items) }
 }
 
-/// What a defence does to the verdicts that could turn without it too.
+/// The effect of a defence on verdicts that could also change without it.
 fn changed(defended: &PromptFigures) -> String {
     let found = defended.change.as_ref().and_then(|change| Some((change.figure.turned?, change.interval?)));
     found.map_or_else(String::new, |(change, interval)| {
@@ -171,7 +171,7 @@ fn changed(defended: &PromptFigures) -> String {
     })
 }
 
-/// How far to trust what is said, which is not said yet.
+/// The trust in the conclusion, without its sentence.
 fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     let attacked = if items == 1 { "1 item was".to_owned() } else { format!("{} were", counted(items, "item")) };
     let accuracy = worst.accuracy.figure.share.zip(worst.accuracy.interval);
@@ -197,7 +197,7 @@ fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     Conclusion { about: None, says: String::new(), agreement: None, trust, because, figures }
 }
 
-/// Those of which it is known how often verdicts turn.
+/// The figures with a known share of changed verdicts.
 fn by_share<'f>(found: impl Iterator<Item = &'f PromptFigures>) -> impl Iterator<Item = (&'f PromptFigures, f64)> {
     found.filter_map(|one| Some((one, one.turned.figure.share?)))
 }

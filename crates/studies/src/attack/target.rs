@@ -1,4 +1,4 @@
-//! The method that is attacked, and what it says of the two candidates of each sample.
+//! The attacked method and its verdicts on each sample's two candidates.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::options::AttackParams;
 use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging, methods};
 
-/// A method with the options that it was named with.
+/// A method with its options.
 pub(super) struct Target {
     method: &'static dyn DynMethod,
     given: GivenOptions,
-    /// As it was typed.
+    /// The value as typed.
     pub(super) label: String,
 }
 
@@ -54,13 +54,13 @@ impl Target {
                 return MethodError::refuse(option(), format!("`{field}` is given twice"), "give each option once");
             }
         }
-        // People's judgement was looked at when items were chosen; texts that are attacked have none.
+        // Human judgements were used to choose items; attacked texts have none.
         let common = [
             ("attribute", Value::from(vec![params.attribute.clone()])),
             ("noun", Value::from(params.noun.clone())),
             ("no_gold", Value::Bool(true)),
-            // A threshold over all comparisons would let one attack's figures depend on which others there are; both orders
-            // are asked, so a preference for a place goes out without it.
+            // A threshold over all comparisons would make each attack's figures depend on the others. Both orders are
+            // judged, which cancels position bias anyway.
             ("debias", Value::from("none")),
         ];
         for (field, value) in common {
@@ -77,7 +77,7 @@ impl Target {
         Ok(target)
     }
 
-    /// That the method can have this defence.
+    /// Checks that the method supports this defence.
     pub(super) fn check(&self, defence: &Defence) -> Result<(), MethodError> {
         if self.method.options().iter().any(|option| option.field == "defence") {
             return Ok(());
@@ -86,14 +86,14 @@ impl Target {
         MethodError::refuse(format!("--defence {defence}"), why, "attack that method in a run of its own")
     }
 
-    /// The method with one defence, or none.
+    /// Configures the method with one defence or none.
     fn with(&self, defence: Option<&Defence>) -> Result<Box<dyn Configured>, MethodError> {
         let mut given = self.given.clone();
         given.extend(defence.map(|defence| ("defence".to_owned(), Value::from(vec![defence.to_string()]))));
         self.method.with(&given)
     }
 
-    /// What it says of each sample; nothing where nothing is answered.
+    /// Runs the method on each sample; empty in a dry run.
     pub(super) fn judge(
         &self,
         defence: Option<&Defence>,
@@ -111,7 +111,7 @@ impl Target {
         run.spend(&cost);
         let (of_run, outcomes) = match ended {
             Ok(summary) => (summary.scores, summary.outcomes),
-            // What comes behind is rehearsed too.
+            // Continue, so that later work is part of the dry run.
             Err(MethodError::Rehearsed) => (RunScores::default(), Outcomes::default()),
             Err(error) => return Err(error),
         };
@@ -128,18 +128,18 @@ impl Target {
 /// Scores by sample and candidate.
 type Scores = BTreeMap<(String, String), f64>;
 
-/// What a method says of the candidates of each sample.
+/// A method's verdicts on the candidates of each sample.
 pub(super) struct TargetVerdicts {
     scores: Scores,
-    /// How probable it is that a candidate is the better one of its pair, where the method says so.
+    /// The probability that a candidate wins its pair, if the method reports it.
     shares: Scores,
     within: [f64; 2],
-    /// How its answers ended.
+    /// The outcomes of its answers.
     pub(super) outcomes: Outcomes,
 }
 
 impl TargetVerdicts {
-    /// Of two candidates of a sample, from 0 to 1; absent where either has no score.
+    /// The values of two candidates of a sample, from 0 to 1; absent if either has none.
     pub(super) fn of(&self, sample: &str, first: &str, second: &str) -> Option<(f64, f64)> {
         let key = |candidate: &str| (sample.to_owned(), candidate.to_owned());
         if let Some(share) = self.shares.get(&key(first)) {
@@ -151,13 +151,13 @@ impl TargetVerdicts {
     }
 }
 
-/// The sample of a row, and the candidate in one of its fields.
+/// The sample of a row, and the candidate in `field`.
 fn key(row: &Value, field: &str) -> Option<(String, String)> {
     Some((row["item"].as_str()?.to_owned(), row[field].as_str()?.to_owned()))
 }
 
-/// Takes from the judge's rows by how much a pair was won, of which its scores say no more than by whom. All rows go: the
-/// answers that they are made of are kept.
+/// Extracts the win probabilities from the judge's pair rows, since its scores only contain the winner. Rows are
+/// discarded; the underlying answers are stored elsewhere.
 struct KeptShares<'o> {
     output: &'o mut dyn RunOutput,
     shares: Scores,
@@ -175,7 +175,7 @@ impl RunOutput for KeptShares<'_> {
                 self.shares.extend(key(row, "second").map(|key| (key, 1.0 - p)));
             }
         }
-        // Whoever keeps the rows of the run may want it to end.
+        // The outer run may have to stop.
         self.output.check()
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::testing::{generated, qualities, rehearse, run, sample, sigmoid, told};
 use crate::{MethodError, RunSummary};
 
-/// Samples whose first candidate people like less.
+/// Samples whose first candidate has the lower gold score.
 fn samples(count: usize) -> Vec<Sample> {
     (0..count)
         .map(|k| {
@@ -19,7 +19,7 @@ fn samples(count: usize) -> Vec<Sample> {
         .collect()
 }
 
-/// A pairwise judge who knows qualities, and is swayed by whoever names experts.
+/// A pairwise judge that knows qualities but favours texts that mention experts.
 fn swayed() -> ScriptedModel {
     ScriptedModel::from_probabilities(|request| {
         let text = request.prompt.text();
@@ -51,7 +51,7 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
     assert_eq!(figure(&summary, "/prompts/0/accuracy/share"), 1.0);
     let shift = figure(&summary, "/prompts/0/attacks/0/shift/shift").as_f64().expect("a shift");
     assert!((shift - (sigmoid(4.0) - sigmoid(-1.0))).abs() < 1e-12, "{shift}");
-    // Two attacks, and the candidates as they are.
+    // Two attacks and the unchanged candidates.
     let rows = output.rows("attacked");
     assert_eq!((rows.len(), output.rows("attacks").len()), (24, 2));
     assert_eq!(
@@ -67,7 +67,7 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
 
 #[test]
 fn an_attack_is_held_against_a_harmless_text_of_its_length() {
-    // Whoever is longer wins: then an attack does no more than any text behind an answer.
+    // The longer text wins, so an attack has no more effect than any appended text.
     let by_length = ScriptedModel::from_probabilities(|request| {
         let text = request.prompt.text();
         let lengths: Vec<usize> = text

@@ -1,4 +1,4 @@
-//! The features of every candidate: what the model says of it while it reads it, and what can be counted.
+//! The features of candidates: the model's figures while reading them, and surface statistics.
 
 use probity_data::{Candidate, Sample, from_value};
 use probity_lm::{Ask, ContinuationAnswer, Outcome, PooledState, Reading, ScoreRequest, ScoreResult};
@@ -11,49 +11,49 @@ use super::surface::{SURFACE, surface};
 use crate::stage::{flatten_into, given_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
-/// Of the tokens' log-probabilities with what the text is about before it (nats), without it (`bare`), and of what each
-/// token gains by it. The first is what `gpt-score` has.
+/// Statistics of token log-probabilities (nats): given the context, without it (`bare`), and the gain by token. The
+/// first equals the score of `gpt-score`.
 pub(super) const LIKELIHOOD: [&str; 12] = [
     "mean", "minimum", "q10", "q25", "q50", "q75", "deviation", "bare_mean", "bare_q10", "gain_mean", "gain_q10",
     "gain_q90",
 ];
 
-/// What is asked of the model.
+/// The features required from the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Wanted {
-    /// Log-probabilities, with what the text is about and without.
+pub(super) struct WantedFeatures {
+    /// Log-probabilities, given the context and without it.
     pub(super) likelihood: bool,
-    /// The state behind so many layers.
+    /// The hidden state after this many layers.
     pub(super) state: Option<usize>,
-    /// The state behind so many layers while it is read that the text is the better one of two.
+    /// The hidden state after this many layers, for the answer that the text is the better of two.
     pub(super) comparison: Option<usize>,
 }
 
-/// A question about a candidate.
+/// A query about a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// The text, behind what it is about.
+enum FeatureRequest {
+    /// The text after its context.
     Reading,
-    /// The text, behind nothing but what it is called.
+    /// The text after only its noun.
     Bare,
-    /// That it is the better one of two, shown first.
+    /// The answer that the text, shown first, is the better of two.
     Comparison,
 }
 
-impl Wanted {
-    fn asks(self, asked: Asked) -> bool {
+impl WantedFeatures {
+    fn asks(self, asked: FeatureRequest) -> bool {
         match asked {
-            Asked::Reading => self.likelihood || self.state.is_some(),
-            Asked::Bare => self.likelihood,
-            Asked::Comparison => self.comparison.is_some(),
+            FeatureRequest::Reading => self.likelihood || self.state.is_some(),
+            FeatureRequest::Bare => self.likelihood,
+            FeatureRequest::Comparison => self.comparison.is_some(),
         }
     }
 }
 
-/// What is known of a candidate.
+/// The features of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CandidateFeatures {
-    /// In the order of [`LIKELIHOOD`], where they were wanted and there are any.
+    /// In the order of [`LIKELIHOOD`], if required and defined.
     pub(super) likelihood: Option<Vec<f64>>,
     /// In the order of [`SURFACE`].
     pub(super) surface: Vec<f64>,
@@ -64,17 +64,22 @@ pub(super) struct CandidateFeatures {
     pub(super) tokens: Option<usize>,
 }
 
-/// The stage in which candidates are read.
+/// The stage that reads candidates.
 pub(super) struct FeatureStage<'a> {
-    /// All candidates, each with its sample and its place there.
+    /// All candidates, each with its sample and position.
     candidates: Vec<(&'a Sample, usize)>,
-    wanted: Wanted,
+    wanted: WantedFeatures,
     prompts: &'a ReadingPrompts,
     inputs: Vec<String>,
 }
 
 impl<'a> FeatureStage<'a> {
-    pub(super) fn new(samples: &'a [Sample], wanted: Wanted, prompts: &'a ReadingPrompts, signature: &str) -> Self {
+    pub(super) fn new(
+        samples: &'a [Sample],
+        wanted: WantedFeatures,
+        prompts: &'a ReadingPrompts,
+        signature: &str,
+    ) -> Self {
         let candidates =
             samples.iter().flat_map(|sample| (0..sample.candidates.len()).map(move |place| (sample, place)));
         let inputs = vec![signature.to_owned(), format!("{wanted:?}")];
@@ -102,16 +107,16 @@ impl<'a> FeatureStage<'a> {
         }
     }
 
-    /// What is asked about a candidate.
-    fn asked(&self, number: usize) -> Vec<Asked> {
+    /// The queries about a candidate.
+    fn asked(&self, number: usize) -> Vec<FeatureRequest> {
         let (sample, _) = self.candidates[number];
         let is_pair = sample.candidates.len() == 2 && sample.candidates.iter().all(|one| !one.text.trim().is_empty());
-        let can_be = |asked: &Asked| *asked != Asked::Comparison || is_pair;
-        let all = [Asked::Reading, Asked::Bare, Asked::Comparison].into_iter();
+        let can_be = |asked: &FeatureRequest| *asked != FeatureRequest::Comparison || is_pair;
+        let all = [FeatureRequest::Reading, FeatureRequest::Bare, FeatureRequest::Comparison].into_iter();
         all.filter(|asked| self.wanted.asks(*asked)).filter(can_be).collect()
     }
 
-    fn request(&self, number: usize, asked: Asked) -> ScoreRequest {
+    fn request(&self, number: usize, asked: FeatureRequest) -> ScoreRequest {
         let (sample, place) = self.candidates[number];
         let candidate = self.candidate(number);
         let id = |what: &str| format!("{}/{}/{what}", sample.id, candidate.id);
@@ -119,38 +124,39 @@ impl<'a> FeatureStage<'a> {
             Some(layer) => Ask::Reading(Reading { text, layers: vec![layer] }),
             None => Ask::Continuation(text),
         };
-        // As in `gpt-score`: one space before it, which tokenizers take into the first word.
+        // As in `gpt-score`: a space in front, which tokenizers merge into the first word.
         let text = format!(" {}", candidate.text.trim());
         match asked {
-            Asked::Reading => {
+            FeatureRequest::Reading => {
                 let prompt = self.prompts.reading(sample);
                 ScoreRequest { id: id("reading"), prompt, ask: read(text, self.wanted.state) }
             }
-            Asked::Bare => ScoreRequest { id: id("bare"), prompt: self.prompts.bare(), ask: read(text, None) },
-            Asked::Comparison => {
+            FeatureRequest::Bare => ScoreRequest { id: id("bare"), prompt: self.prompts.bare(), ask: read(text, None) },
+            FeatureRequest::Comparison => {
                 let (prompt, answer) = self.prompts.comparison(sample, place);
                 ScoreRequest { id: id("comparison"), prompt, ask: read(answer, self.wanted.comparison) }
             }
         }
     }
 
-    /// What the answers come to, each beside its question.
-    fn of(&self, number: usize, answers: &[(Asked, ScoreResult)]) -> CandidateFeatures {
-        let of = |asked: Asked| answers.iter().find(|(known, _)| *known == asked).map(|(_, result)| result);
+    /// Combines the answers of a candidate.
+    fn of(&self, number: usize, answers: &[(FeatureRequest, ScoreResult)]) -> CandidateFeatures {
+        let of = |asked: FeatureRequest| answers.iter().find(|(known, _)| *known == asked).map(|(_, result)| result);
         let known = self.without_model(number, Outcome::Scored);
         let prompt_tokens = Some(answers.iter().map(|(_, result)| result.prompt_tokens).sum());
         let known = CandidateFeatures { prompt_tokens, ..known };
         if let Some((_, failed)) = answers.iter().find(|(_, result)| result.continuation().is_none()) {
             return CandidateFeatures { outcome: failed.outcome.clone(), ..known };
         }
-        let state = |asked: Asked| of(asked)?.reading()?.states.first().cloned();
-        let text = of(Asked::Reading).and_then(ScoreResult::continuation);
+        let state = |asked: FeatureRequest| of(asked)?.reading()?.states.first().cloned();
+        let text = of(FeatureRequest::Reading).and_then(ScoreResult::continuation);
         let known = CandidateFeatures { tokens: text.map(|text| text.token_ids.len()), ..known };
-        let likelihood =
-            text.zip(of(Asked::Bare).and_then(ScoreResult::continuation)).map(|(text, bare)| likelihood(text, bare));
+        let likelihood = text
+            .zip(of(FeatureRequest::Bare).and_then(ScoreResult::continuation))
+            .map(|(text, bare)| likelihood(text, bare));
         match likelihood.transpose() {
             Ok(likelihood) => {
-                let (state, comparison) = (state(Asked::Reading), state(Asked::Comparison));
+                let (state, comparison) = (state(FeatureRequest::Reading), state(FeatureRequest::Comparison));
                 CandidateFeatures { likelihood, state, comparison, ..known }
             }
             Err(outcome) => CandidateFeatures { outcome, ..known },
@@ -158,7 +164,7 @@ impl<'a> FeatureStage<'a> {
     }
 }
 
-/// The features of [`LIKELIHOOD`]: of a text with what it is about before it, and without.
+/// The features of [`LIKELIHOOD`], from the log-probabilities given the context and without it.
 fn likelihood(given: &ContinuationAnswer, bare: &ContinuationAnswer) -> Result<Vec<f64>, Outcome> {
     let (with, without) = (&given.token_logprobs, &bare.token_logprobs);
     if with.is_empty() {
@@ -198,7 +204,7 @@ fn likelihood(given: &ContinuationAnswer, bare: &ContinuationAnswer) -> Result<V
     ])
 }
 
-/// Whether a given state is what is wanted.
+/// Checks a state read from a row against the required layer.
 fn check_state(name: &str, state: Option<&PooledState>, wanted: Option<usize>) -> Result<(), RowError> {
     match (state, wanted) {
         (None, Some(_)) => Err(format!("`{name}` is missing, and the row has an answer").into()),
@@ -216,7 +222,7 @@ fn named(names: &[&str], values: &[f64]) -> Map<String, Value> {
     names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-/// The stage, and its table.
+/// The name of the stage and of its table.
 pub(super) const FEATURES: &str = "features";
 
 impl MethodStage for FeatureStage<'_> {
@@ -244,13 +250,13 @@ impl MethodStage for FeatureStage<'_> {
         for (sample, _) in texts.iter().map(|number| self.candidates[*number]).filter(|(_, place)| *place == 0) {
             self.prompts.quoted(sample, self.wanted)?.into_iter().for_each(|quoted| run.quotes(quoted));
         }
-        // A sample's candidates behind what they are about, which is read once, then the same ones otherwise: so few of
-        // them wait for their last answer.
+        // Grouped by sample, first all candidates after their shared context, then the other queries, so that few
+        // candidates wait for their last answer.
         let of_sample = |a: &usize, b: &usize| self.candidates[*a].0.id == self.candidates[*b].0.id;
-        let mut questions: Vec<(usize, Asked)> = Vec::new();
+        let mut questions: Vec<(usize, FeatureRequest)> = Vec::new();
         let mut waiting: Vec<usize> = vec![0; self.parts()];
         for chunk in texts.chunk_by(of_sample) {
-            for asked in [Asked::Reading, Asked::Bare, Asked::Comparison] {
+            for asked in [FeatureRequest::Reading, FeatureRequest::Bare, FeatureRequest::Comparison] {
                 questions.extend(
                     chunk.iter().filter(|number| self.asked(**number).contains(&asked)).map(|number| (*number, asked)),
                 );
@@ -262,7 +268,7 @@ impl MethodStage for FeatureStage<'_> {
         for number in texts.into_iter().filter(|number| waiting[*number] == 0) {
             keep(number, self.without_model(number, Outcome::Scored), run.output()).map_err(MethodError::Output)?;
         }
-        let mut open: Vec<Vec<(Asked, ScoreResult)>> = vec![Vec::new(); self.parts()];
+        let mut open: Vec<Vec<(FeatureRequest, ScoreResult)>> = vec![Vec::new(); self.parts()];
         let requests = questions.iter().map(|(number, asked)| self.request(*number, *asked));
         run.score(requests, |place, result, output| {
             let (number, asked) = questions[place];
@@ -315,7 +321,7 @@ impl MethodStage for FeatureStage<'_> {
             if self.wanted.likelihood && likelihood.is_none() {
                 return Err("`likelihood` is missing, and the row has an answer".into());
             }
-            let asks = self.asked(number).contains(&Asked::Comparison);
+            let asks = self.asked(number).contains(&FeatureRequest::Comparison);
             check_state("state", state.as_ref(), self.wanted.state)?;
             check_state("comparison", comparison.as_ref(), self.wanted.comparison.filter(|_| asks))?;
         }

@@ -1,10 +1,10 @@
-//! What was learnt as a file: a row for each attribute, with all that it may be used for and all that it is worth.
+//! The file format of learned heads: one row per attribute, with its limits and cross-validated agreement.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, JsonLines, LineError, LineProblems, open_regular};
-use probity_learn::{Block, FeatureTable, FittedHead, MOST};
+use probity_learn::{ColumnBlock, FeatureTable, FittedHead, MOST};
 use probity_lm::ModelDescription;
 use probity_lm::text::fixed;
 use probity_stats::quantile;
@@ -13,63 +13,61 @@ use sha2::{Digest, Sha256};
 
 use super::options::FeatureBlock;
 use super::study::WayKind;
-use super::subject::{Measure, PREFERENCE};
+use super::subject::{PREFERENCE, SubjectMeasure};
 use super::table::SCORES_BLOCK;
 use crate::MethodError;
 use crate::figures::number;
 
-/// The table that heads are in.
+/// The table of heads.
 pub(super) const HEAD: &str = "head";
-/// So large a share of the texts that were learnt from is nearer to their middle than the distance that is kept.
+/// The share of training texts within the stored distance from their mean.
 const USUAL_SHARE: f64 = 0.99;
 
-/// A head with what it depends on.
+/// A head with its origin and figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct HeadRow {
-    /// What it scores; absent where it learnt from preferences.
+pub(super) struct LearnedHead {
+    /// The attribute it scores; absent if learned from preferences.
     pub(super) attribute: Option<String>,
-    /// What scores: the head on all blocks, or what is no worse.
+    /// The scorer: the head on all blocks, or a baseline that does at least as well.
     pub(super) uses: WayKind,
-    /// Whether the head on all blocks is better than all that does without a model or labels.
+    /// Whether the head on all blocks beats every baseline.
     pub(super) usable: bool,
-    /// Whether candidates are held against the others of their context.
+    /// Whether features are centred within their context.
     pub(super) centred: bool,
-    pub(super) measure: Measure,
-    /// What it says of labels that it did not see, in cross-validation; and the same of the best that needs no model or
-    /// no labels.
+    pub(super) measure: SubjectMeasure,
+    /// Cross-validated agreement with held-out labels; `best_without` is that of the best baseline.
     pub(super) agreement: Option<f64>,
-    /// The ends of its 95% interval.
+    /// The limits of its 95% interval.
     pub(super) interval: Option<[f64; 2]>,
-    /// Whether what scores agrees with labels that it did not see beyond chance.
+    /// Whether the agreement is above chance.
     pub(super) is_clear: bool,
     pub(super) best_without: Option<f64>,
     pub(super) labels: usize,
     pub(super) contexts: usize,
     #[serde(flatten)]
     pub(super) origin: HeadOrigin,
-    /// The features, in the order of the coefficients.
-    pub(super) blocks: Vec<Block>,
-    /// Between which ends each feature is taken, after it has lost its context's mean where it does; empty where it is
-    /// taken as it is.
+    /// The features in the order of the coefficients.
+    pub(super) blocks: Vec<ColumnBlock>,
+    /// The range to which each feature is clipped, after centring if any; empty without clipping.
     pub(super) ends: Vec<[f64; 2]>,
     #[serde(flatten)]
     pub(super) fitted: FittedHead,
     pub(super) profile: Profile,
-    /// SHA-256 of the row, in hex, with nothing in its place.
+    /// SHA-256 of the row in hex, with this field empty.
     #[serde(default)]
     pub(super) seal: String,
 }
 
-/// What a head was learnt from, and with what.
+/// The data and the software that a head was learned with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeadOrigin {
-    /// SHA-256 of the samples, in hex.
+    /// SHA-256 of the samples in hex.
     pub(super) data: String,
     pub(super) model: HeadModel,
     pub(super) prompt: HeadPrompt,
 }
 
-/// The model whose features were learnt from.
+/// The model that computed the features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeadModel {
     pub(super) name: String,
@@ -84,27 +82,27 @@ impl HeadModel {
     }
 }
 
-/// What candidates were read behind.
+/// The prompt for reading candidates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeadPrompt {
-    /// The template, by name or path.
+    /// The template's name or path.
     pub(super) template: String,
-    /// SHA-256 of its source, in hex.
+    /// SHA-256 of its source in hex.
     pub(super) sha256: String,
-    /// The same of the prompt that compares.
+    /// SHA-256 of the comparison prompt in hex.
     pub(super) comparison_sha256: String,
     pub(super) noun: String,
-    /// Behind how many layers states were taken, where they are features.
+    /// The number of layers before the states, if they are features.
     pub(super) layer: Option<usize>,
 }
 
-/// How the texts that were learnt from lie.
+/// The distribution of the training texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Profile {
-    /// By column, over the candidates that labels are about.
+    /// By column, over the labelled candidates.
     means: Vec<f64>,
     deviations: Vec<f64>,
-    /// The distance from the middle that 99% of them are below: the root of the mean over blocks of the mean of squared
+    /// The 99% quantile of the distance from the mean: the root of the mean over blocks of mean squared standardised
     /// deviations.
     distance: f64,
 }
@@ -126,13 +124,13 @@ impl Profile {
         profile
     }
 
-    /// How far a row is from the middle. A column that was constant tells nothing.
+    /// The distance of a row from the mean. Constant columns are ignored.
     fn distance_of(&self, table: &FeatureTable, row: usize) -> f64 {
         let mut squares =
             table.row(row).iter().zip(&self.means).zip(&self.deviations).map(|((value, mean), deviation)| {
                 if *deviation > 0.0 { ((value - mean) / deviation).powi(2) } else { 0.0 }
             });
-        let of_block = |block: &Block| {
+        let of_block = |block: &ColumnBlock| {
             let columns = block.columns.len();
             squares.by_ref().take(columns).sum::<f64>() / columns.max(1) as f64
         };
@@ -140,14 +138,14 @@ impl Profile {
         (blocks.iter().sum::<f64>() / blocks.len().max(1) as f64).sqrt()
     }
 
-    /// How many rows are further from the middle than 99% of what was learnt from.
+    /// The number of rows farther from the mean than 99% of the training texts.
     pub(super) fn far(&self, table: &FeatureTable) -> usize {
         (0..table.rows()).filter(|row| self.distance_of(table, *row) > self.distance).count()
     }
 }
 
-impl HeadRow {
-    /// The same with its seal.
+impl LearnedHead {
+    /// Adds the seal.
     pub(super) fn sealed(mut self) -> Self {
         self.seal.clear();
         let text = serde_json::to_vec(&self).expect("plain values under string keys");
@@ -155,18 +153,18 @@ impl HeadRow {
         self
     }
 
-    /// The attribute, or what preferences are called.
+    /// The attribute, or the name for preferences.
     pub(super) fn name(&self) -> &str {
         self.attribute.as_deref().unwrap_or(PREFERENCE)
     }
 
-    /// What it agrees with on labels that it did not see, as far as is known.
+    /// The cross-validated agreement as text, if known.
     pub(super) fn agreement_text(&self) -> String {
         let ends = self.interval.map(|[low, high]| format!(" [{}, {}]", fixed(low, 3), fixed(high, 3)));
         format!("{} {}{}", self.measure.title(), number(self.agreement), ends.unwrap_or_default())
     }
 
-    /// What scores, in words.
+    /// The scorer as text.
     pub(super) fn way(&self) -> &'static str {
         match self.uses {
             WayKind::Learnt | WayKind::Block => "what was learnt",
@@ -176,17 +174,17 @@ impl HeadRow {
         }
     }
 
-    /// Whether it asks the model anything.
+    /// Whether it queries the model.
     pub(super) fn asks_model(&self) -> bool {
         self.blocks.iter().any(|block| block.name != FeatureBlock::Surface.name() && block.name != SCORES_BLOCK)
     }
 
-    /// Whether it looks at this block.
+    /// Whether it uses this block.
     pub(super) fn has(&self, block: FeatureBlock) -> bool {
         self.blocks.iter().any(|known| block.has(&known.name))
     }
 
-    /// What is wrong with it, where it can be no head.
+    /// Why the row is not a valid head, if so.
     fn problem(&self) -> Option<String> {
         let columns: usize = self.blocks.iter().map(|block| block.columns.len()).sum();
         let head = &self.fitted.head;
@@ -223,13 +221,13 @@ impl HeadRow {
     }
 }
 
-/// The file of heads that a path leads to: a run's folder, or the file itself.
+/// The file of heads for a path: in a run folder, or the file itself.
 pub(super) fn head_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(format!("{HEAD}.jsonl")) } else { path.to_owned() }
 }
 
-/// Reads heads.
-pub(super) fn read_heads(path: &Path) -> Result<Vec<HeadRow>, MethodError> {
+/// Reads heads from a file.
+pub(super) fn read_heads(path: &Path) -> Result<Vec<LearnedHead>, MethodError> {
     let file = head_path(path);
     if path.is_dir() && !file.exists() {
         let why = format!("it holds no {HEAD}.jsonl, so that it is no finished run of `learn`");
@@ -239,10 +237,10 @@ pub(super) fn read_heads(path: &Path) -> Result<Vec<HeadRow>, MethodError> {
     read(&path).map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })
 }
 
-fn read(path: &Path) -> Result<Vec<HeadRow>, DataError> {
+fn read(path: &Path) -> Result<Vec<LearnedHead>, DataError> {
     let mut problems = LineProblems::new(path.display().to_string());
-    let mut heads: Vec<HeadRow> = Vec::new();
-    for (line, row) in JsonLines::<HeadRow, _>::new(open_regular(path)?) {
+    let mut heads: Vec<LearnedHead> = Vec::new();
+    for (line, row) in JsonLines::<LearnedHead, _>::new(open_regular(path)?) {
         match row {
             Ok(row) => match row.problem() {
                 Some(why) => problems.push(line, LineError::content("", why)),

@@ -1,5 +1,5 @@
-//! A judge that learns from a few labels: `learn` fits a linear head to features of texts and says what it is worth, and
-//! `learned` scores with it.
+//! A judge learned from few labels: `learn` fits a linear head to text features and cross-validates it, and `learned`
+//! scores with it.
 
 mod features;
 mod head_file;
@@ -24,15 +24,15 @@ use crate::gold;
 use crate::gpt_score;
 use crate::stage::samples_key;
 use crate::{Input, Method, MethodError, MethodReport, Run, Signature, StageSpec};
-use features::{CandidateFeatures, FEATURES, Wanted};
+use features::{CandidateFeatures, FEATURES, WantedFeatures};
 use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
-use study::Study;
+use study::HeadStudy;
 use subject::{Subject, check_labels};
 use table::{FeaturedCandidates, GivenScores};
 
-/// Cross-validated predictions.
+/// The table of cross-validated predictions.
 const PREDICTIONS: &str = "predictions";
 const STAGES: &[StageSpec] = &[StageSpec { name: FEATURES, roles: &["model"] }];
 
@@ -82,8 +82,8 @@ a row for each attribute) and `summary.json`.";
         let has_states = [FeatureBlock::State, FeatureBlock::Comparison].map(|block| params.has(block));
         let layer = if has_states == [false; 2] { None } else { Some(layer(model, params.layer)?) };
         let [state, comparison] = has_states.map(|has| layer.filter(|_| has));
-        // What needs no label is asked for whatever is learnt from, since it may be as good.
-        let wanted = Wanted { likelihood: true, state, comparison };
+        // The label-free baseline is always computed, since it may do equally well.
+        let wanted = WantedFeatures { likelihood: true, state, comparison };
         if comparison.is_some() && samples.iter().all(|sample| sample.candidates.len() != 2) {
             let hint = "leave it out: --features likelihood,surface,state";
             return MethodError::refuse("--features comparison", "no sample has two candidates", hint);
@@ -110,7 +110,7 @@ a row for each attribute) and `summary.json`.";
         let mut learnt = Vec::new();
         for subject in &subjects {
             let at = format!("cross-validation of {}", subject.name());
-            let study = Study::of(subject, params, |done, parts| run.working(&at, done, parts))?;
+            let study = HeadStudy::of(subject, params, |done, parts| run.working(&at, done, parts))?;
             let origin = HeadOrigin { data: data.clone(), model: HeadModel::of(model), prompt: head_prompt.clone() };
             let head = study.head(subject, &featured.table, params.seed, origin);
             learnt.push(LearntSubject { subject, study, head });
@@ -151,7 +151,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let heads = scoring::heads(params)?;
         let first = &heads[0];
         let model = run.model().description();
-        // Files are not hashed for a rehearsal.
+        // No hashing of files in a dry run.
         if !run.is_rehearsal() {
             scoring::refuse_other_model(first, model)?;
         }
@@ -159,7 +159,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let has = |block: FeatureBlock| heads.iter().any(|head| head.has(block));
         let [state, comparison] = [FeatureBlock::State, FeatureBlock::Comparison]
             .map(|block| first.origin.prompt.layer.filter(|_| has(block)));
-        let wanted = Wanted { likelihood: has(FeatureBlock::Likelihood), state, comparison };
+        let wanted = WantedFeatures { likelihood: has(FeatureBlock::Likelihood), state, comparison };
         if prompts.of_head(first.origin.prompt.layer) != first.origin.prompt {
             let why = format!("the prompt `{}` is another than the head was learnt with", first.origin.prompt.template);
             return MethodError::refuse("--head", why, "restore the prompt, or learn again");
@@ -177,8 +177,8 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
     }
 }
 
-/// Samples and their candidates in the order of their ids, with what belongs to each candidate: neither folds nor draws
-/// nor the last digit of a sum follow the order of the data.
+/// Samples, candidates and their features sorted by id, so that folds, draws and rounding do not depend on the order of
+/// the data.
 fn in_order_of_ids(samples: &[Sample], parts: Vec<CandidateFeatures>) -> (Vec<Sample>, Vec<CandidateFeatures>) {
     let mut parts = parts.into_iter();
     let mut all: Vec<(Sample, Vec<CandidateFeatures>)> = Vec::new();
@@ -193,7 +193,7 @@ fn in_order_of_ids(samples: &[Sample], parts: Vec<CandidateFeatures>) -> (Vec<Sa
     (samples, parts.into_iter().flatten().collect())
 }
 
-/// The key of samples in the order of their ids.
+/// The key of samples sorted by id.
 fn key_of_data(samples: &[Sample]) -> String {
     let mut samples = samples.to_vec();
     for sample in &mut samples {
@@ -203,7 +203,7 @@ fn key_of_data(samples: &[Sample]) -> String {
     samples_key(&samples)
 }
 
-/// Behind how many layers states are taken: two thirds of them, where nothing else is asked for.
+/// The number of layers before the states: two thirds by default.
 fn layer(model: &ModelDescription, asked: Option<u32>) -> Result<usize, MethodError> {
     let Some(layers) = model.layers else {
         let why = format!("of the model `{}` it is not known how many layers it has", model.name);
@@ -220,7 +220,7 @@ fn layer(model: &ModelDescription, asked: Option<u32>) -> Result<usize, MethodEr
     }
 }
 
-/// Writes what was learnt, and what was predicted of labels that were not seen.
+/// Writes the heads and the predictions of held-out labels.
 fn write(learnt: &[LearntSubject<'_>], run: &mut Run<'_>) -> Result<(), MethodError> {
     run.table(HEAD, learnt.len())?;
     for (index, one) in learnt.iter().enumerate() {

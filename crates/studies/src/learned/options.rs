@@ -24,21 +24,21 @@ pub(crate) enum FeatureBlock {
 }
 
 impl FeatureBlock {
-    /// All of them, in the order of their columns.
+    /// All blocks in column order.
     pub(super) const ALL: [Self; 4] = [Self::Likelihood, Self::Surface, Self::State, Self::Comparison];
 
-    /// What tables call it.
+    /// The name in tables.
     pub(super) fn name(self) -> String {
         probity_options::name(&self)
     }
 
-    /// Whether it has the columns that go by this name in a table of features.
+    /// Whether it contains the columns of the block with this name in a feature table.
     pub(super) fn has(self, block: &str) -> bool {
         block == self.name() || (self == Self::Likelihood && block == LOG_PROBABILITY)
     }
 }
 
-/// The block of the one column that needs no label.
+/// The block with the single column that needs no labels.
 pub(super) const LOG_PROBABILITY: &str = "log_probability";
 
 /// Options of `learn`.
@@ -98,7 +98,7 @@ pub(crate) struct LearnParams {
 }
 
 impl LearnParams {
-    /// The features that are learnt from.
+    /// The feature blocks to learn from.
     pub(super) fn blocks(&self) -> &[FeatureBlock] {
         match (self.features.as_slice(), self.attribute.is_empty()) {
             ([], true) => &[FeatureBlock::State],
@@ -111,7 +111,7 @@ impl LearnParams {
         self.blocks().contains(&block)
     }
 
-    /// Refuses what contradicts itself.
+    /// Refuses options that contradict each other.
     pub(super) fn check(&self) -> Result<(), MethodError> {
         if let Some(twice) = given_twice(&self.features) {
             return MethodError::refuse(format!("--features {}", twice.name()), "given twice", "name each block once");

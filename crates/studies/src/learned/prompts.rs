@@ -1,9 +1,9 @@
-//! What candidates are read behind.
+//! The prompts for reading candidates.
 
 use probity_data::Sample;
 use probity_lm::{ModelDescription, Prompt};
 
-use super::features::{FeatureStage, Wanted};
+use super::features::{FeatureStage, WantedFeatures};
 use super::head_file::HeadPrompt;
 use crate::attributes::words;
 use crate::question::{LayoutOptions, material, word_settings};
@@ -11,10 +11,10 @@ use crate::quote::Quoted;
 use crate::template::{PromptLayout, Template, TemplateError};
 use crate::{MethodError, Signature, comparative, gpt_score};
 
-/// The answers to a comparison; the first is the one that is read.
+/// The labels of a comparison; the first one is read.
 const LABELS: [&str; 2] = ["A", "B"];
 
-/// The prompts: that of `gpt-score`, which asks for a good text, and that of `compare`, which asks for the better one.
+/// The prompt of `gpt-score` that asks for a good text, and that of `compare` that asks for the better one.
 pub(super) struct ReadingPrompts {
     noun: String,
     reading: Template,
@@ -26,7 +26,7 @@ pub(super) struct ReadingPrompts {
 impl ReadingPrompts {
     pub(super) fn new(template: &str, noun: &str, model: &ModelDescription) -> Result<Self, MethodError> {
         let words = words("quality", None);
-        // No chat, whatever the model: the text has to follow the prompt directly.
+        // Never a chat prompt: the text must follow the prompt directly.
         let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let reading = Template::load(template, gpt_score::TEMPLATES, word_settings(&words, noun), &layout)?;
         let comparison_layout = LayoutOptions::default().layout(model, "Answer:")?;
@@ -35,7 +35,7 @@ impl ReadingPrompts {
         Ok(Self { noun: noun.to_owned(), reading, layout, comparison, comparison_layout })
     }
 
-    pub(super) fn sign(&self, signature: Signature, wanted: Wanted) -> Signature {
+    pub(super) fn sign(&self, signature: Signature, wanted: WantedFeatures) -> Signature {
         let signature = signature.with("noun", &self.noun).with_templates([&self.reading]);
         let layer = wanted.state.or(wanted.comparison);
         let signature = layer.iter().fold(signature, |signature, layer| signature.with("layer", layer));
@@ -50,7 +50,7 @@ impl ReadingPrompts {
     pub(super) fn stage<'a>(
         &'a self,
         samples: &'a [Sample],
-        wanted: Wanted,
+        wanted: WantedFeatures,
         signature: &Signature,
     ) -> FeatureStage<'a> {
         FeatureStage::new(samples, wanted, self, &signature.to_string())
@@ -66,8 +66,8 @@ impl ReadingPrompts {
         }
     }
 
-    /// What of a sample is quoted where its candidates are read.
-    pub(super) fn quoted(&self, sample: &Sample, wanted: Wanted) -> Result<Vec<Quoted>, TemplateError> {
+    /// The texts of a sample that are quoted in these prompts.
+    pub(super) fn quoted(&self, sample: &Sample, wanted: WantedFeatures) -> Result<Vec<Quoted>, TemplateError> {
         let mut quoted = Vec::new();
         if wanted.likelihood || wanted.state.is_some() {
             quoted.push(self.reading.render(&sample.id, &material(sample))?.quoted);
@@ -80,18 +80,18 @@ impl ReadingPrompts {
         Ok(quoted)
     }
 
-    /// What a candidate follows; that it can be made has been found out.
+    /// The prompt before a candidate, already checked to render.
     pub(super) fn reading(&self, sample: &Sample) -> Prompt {
         let rendered = self.reading.render(&sample.id, &material(sample));
         rendered.expect("it could be rendered before").prompt(&self.layout)
     }
 
-    /// The same without anything that it is about.
+    /// The prompt without any context.
     pub(super) fn bare(&self) -> Prompt {
         Prompt::Text(format!("The {}:", self.noun))
     }
 
-    /// A comparison that shows this one of two candidates first, and the answer that names it.
+    /// A comparison that shows this candidate of two first, and the label that names it.
     pub(super) fn comparison(&self, sample: &Sample, first: usize) -> (Prompt, String) {
         let rendered = self.comparison.render(&sample.id, &compared(sample, first));
         let prompt = rendered.expect("it could be rendered before").prompt(&self.comparison_layout);

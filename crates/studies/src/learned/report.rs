@@ -1,37 +1,37 @@
-//! What a run of `learn` leaves.
+//! The report of `learn`.
 
 use probity_lm::text::{counted, fixed};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::head_file::HeadRow;
-use super::study::{Study, WayFigures};
+use super::head_file::LearnedHead;
+use super::study::{HeadStudy, WayFigures};
 use super::subject::{Agreement, RowPlace, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::figures::{bounds, decimals, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
 use crate::{Conclusion, Headline, MethodReport, RunScores, Signature, Table, Trust, cells};
 
-/// Below so many labels what comes out is chance for a good part.
+/// With fewer labels the result is largely chance.
 const FEW_LABELS: usize = 50;
 
-/// An attribute with what is known of its head.
+/// An attribute with the study of its head.
 pub(super) struct LearntSubject<'a> {
     pub(super) subject: &'a Subject<'a>,
-    pub(super) study: Study,
-    pub(super) head: HeadRow,
+    pub(super) study: HeadStudy,
+    pub(super) head: LearnedHead,
 }
 
-/// What was predicted of a label by a head that did not see it.
+/// The prediction of a label by a head that was fitted without it.
 #[derive(Serialize)]
 pub(super) struct PredictionRow<'a> {
     attribute: &'a str,
     #[serde(flatten)]
     place: RowPlace<'a>,
-    /// What people said; of a pair 1, since the first is preferred.
+    /// The human label; 1 for a pair, whose first is preferred.
     label: f64,
     predicted: Option<f64>,
-    /// The penalty of the head that says so.
+    /// The penalty of that head.
     alpha: Option<f64>,
     fold: usize,
 }
@@ -48,10 +48,10 @@ impl<'a> LearntSubject<'a> {
         })
     }
 
-    /// The figure of cross-validation, and all beside it.
+    /// The cross-validation and related figures.
     fn values(&self) -> Value {
         let measure = probity_options::name(&self.subject.measure);
-        let Study { figures, unseen, curve, .. } = &self.study;
+        let HeadStudy { figures, unseen, curve, .. } = &self.study;
         let learnt = figures[0].agreement;
         let mut values = json!({
             "interval": learnt.interval, "labels": self.subject.labels(), "contexts": self.subject.contexts,
@@ -69,7 +69,7 @@ impl<'a> LearntSubject<'a> {
         values
     }
 
-    /// What it is worth, in a sentence, and how far to trust that.
+    /// The conclusion with its trust.
     fn conclusion(&self, about: Option<String>) -> Conclusion {
         let Self { subject, study, head } = self;
         let shown = |agreement: Agreement| {
@@ -137,7 +137,7 @@ impl<'a> LearntSubject<'a> {
     }
 }
 
-/// The way that does as well as the head on systems that were not seen, where one does.
+/// A baseline that does as well as the head on held-out systems, if any.
 fn beaten(ways: &[WayFigures]) -> Option<(&str, Option<f64>)> {
     let learnt = ways[0].agreement.value?;
     let others = ways[1..].iter().filter(|way| way.agreement.value.is_some_and(|value| value >= learnt));
@@ -199,7 +199,7 @@ pub(super) fn report(
             subject.contexts,
             probity_options::name(&head.uses),
             columns,
-            // What needs no label has none.
+            // A label-free baseline has no penalty.
             number((head.fitted.alpha > 0.0).then_some(head.fitted.alpha)),
             number(study.doubling(subject)),
         ]);

@@ -1,4 +1,4 @@
-//! What a head says of texts.
+//! Scores texts with a head.
 
 use probity_data::Sample;
 use probity_learn::FeatureTable;
@@ -7,7 +7,7 @@ use probity_lm::{ModelDescription, Outcome};
 use serde::Serialize;
 use serde_json::json;
 
-use super::head_file::{HeadRow, read_heads};
+use super::head_file::{LearnedHead, read_heads};
 use super::key_of_data;
 use super::options::LearnedParams;
 use super::study::WayKind;
@@ -19,12 +19,12 @@ use crate::question::short_hash;
 use crate::{Headline, MethodError, MethodReport, Run, Signature, Table, Trust, cells};
 
 const SCORES: &str = "scores";
-/// Texts that lie outside what was learnt from in more than this share are told.
+/// The share of texts outside the training distribution above which a warning is shown.
 const MANY_FAR: f64 = 0.1;
 
 /// A candidate's score.
 #[derive(Serialize)]
-struct ScoreRow<'a> {
+struct LearnedScoreRow<'a> {
     item: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     attribute: Option<&'a str>,
@@ -34,16 +34,16 @@ struct ScoreRow<'a> {
     outcome: &'static str,
 }
 
-/// The heads that are asked for.
-pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError> {
+/// The requested heads.
+pub(super) fn heads(params: &LearnedParams) -> Result<Vec<LearnedHead>, MethodError> {
     let heads = read_heads(&params.head)?;
     if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
-        let known: Vec<&str> = heads.iter().map(HeadRow::name).collect();
+        let known: Vec<&str> = heads.iter().map(LearnedHead::name).collect();
         let why = "it was not learnt";
         return MethodError::refuse(format!("--attribute {unknown}"), why, format!("there is {}", known.join(", ")));
     }
     let is_asked =
-        |head: &HeadRow| params.attribute.is_empty() || params.attribute.iter().any(|one| one == head.name());
+        |head: &LearnedHead| params.attribute.is_empty() || params.attribute.iter().any(|one| one == head.name());
     let (model, prompt) = (heads[0].origin.model.clone(), heads[0].origin.prompt.clone());
     if heads.iter().any(|head| head.origin.model != model || head.origin.prompt != prompt) {
         let hint = "score with the heads of one run of `probity learn` at a time";
@@ -52,8 +52,8 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError>
     Ok(heads.into_iter().filter(is_asked).collect())
 }
 
-/// What is learnt of one model's features says nothing of another's.
-pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Result<(), MethodError> {
+/// Refuses features of a model other than the head's.
+pub(super) fn refuse_other_model(head: &LearnedHead, model: &ModelDescription) -> Result<(), MethodError> {
     if head.asks_model() && model.fingerprint != head.origin.model.fingerprint {
         let why = format!(
             "it was learnt with `{}` ({}), and this is `{}` ({})",
@@ -68,8 +68,8 @@ pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Re
     Ok(())
 }
 
-/// Every column of scores that a head weighs has to be given.
-pub(super) fn refuse_other_columns(heads: &[HeadRow], given: &GivenScores) -> Result<(), MethodError> {
+/// Refuses missing score columns that a head uses.
+pub(super) fn refuse_other_columns(heads: &[LearnedHead], given: &GivenScores) -> Result<(), MethodError> {
     for head in heads {
         let columns = head.blocks.iter().filter(|block| block.name == SCORES_BLOCK).flat_map(|block| &block.columns);
         if let Some(missing) = columns.into_iter().find(|column| !given.has(column)) {
@@ -89,25 +89,25 @@ fn short(fingerprint: &str) -> &str {
     fingerprint.get(..12).unwrap_or(fingerprint)
 }
 
-/// Twelve digits of a hash over what was learnt.
-pub(super) fn hash(heads: &[HeadRow]) -> String {
+/// Twelve hex digits of a hash over the heads.
+pub(super) fn hash(heads: &[LearnedHead]) -> String {
     let texts: Vec<String> =
         heads.iter().map(|head| serde_json::to_string(head).expect("plain values under string keys")).collect();
     short_hash(texts.iter().map(String::as_str))
 }
 
 /// The scores of all candidates by one head, by sample and candidate.
-fn scores_of(head: &HeadRow, table: &FeatureTable, featured: &FeaturedCandidates) -> Vec<Vec<Option<f64>>> {
+fn scores_of(head: &LearnedHead, table: &FeatureTable, featured: &FeaturedCandidates) -> Vec<Vec<Option<f64>>> {
     let table = if head.centred { &table.centred(&featured.groups()) } else { table };
     let table = if head.ends.is_empty() { table } else { &table.within(&head.ends) };
     let score = |row: &Option<usize>| row.map(|row| head.fitted.head.predict(table.row(row)));
     featured.rows.iter().map(|rows| rows.iter().map(score).collect()).collect()
 }
 
-/// Scores, and sums up.
+/// Scores all candidates and summarises.
 pub(super) fn score(
     params: &LearnedParams,
-    heads: &[HeadRow],
+    heads: &[LearnedHead],
     samples: &[Sample],
     featured: &FeaturedCandidates,
     given: &GivenScores,
@@ -139,7 +139,7 @@ pub(super) fn score(
             for (place, (candidate, score)) in sample.candidates.iter().zip(scores).enumerate() {
                 let outcome = if score.is_some() { Outcome::Scored.name() } else { "no_features" };
                 let attribute = head.attribute.as_deref();
-                let row = ScoreRow {
+                let row = LearnedScoreRow {
                     item: &sample.id,
                     attribute,
                     candidate: &candidate.id,
@@ -167,7 +167,7 @@ pub(super) fn score(
         let used = uses.iter().find(|one| Some(one.attribute) == head.attribute.as_deref() && one.present);
         let found = used.map(|one| gold::against(samples, one.attribute, &scores));
         let about = (heads.len() > 1).then(|| head.name().to_owned());
-        // A preference was learnt from preferences; scores are not held against them.
+        // A head learned from preferences predicts preferences; heads of scores are not compared with them.
         let preferences = !params.no_gold && head.attribute.is_none();
         let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
         let attribute = head.attribute.as_deref();
@@ -175,7 +175,7 @@ pub(super) fn score(
         let warnings = warnings(head, &own, samples, &model);
         let by = head.way();
         let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
-        // Without gold nothing is known of these texts: how far they are from those that it learnt from is next to it.
+        // Without gold the quality is unknown, so the distance from the training texts is reported.
         *said = format!(
             "{said}; scored by {by}, {} in cross-validation on other data; {}% of these texts are unlike those",
             head.agreement_text(),
@@ -214,8 +214,8 @@ pub(super) fn score(
     Ok(MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) })
 }
 
-/// What a reader must know of a head's scores of these texts.
-fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
+/// Warnings about a head's scores of these texts.
+fn warnings(head: &LearnedHead, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
     let mut warnings = Vec::new();
     if key_of_data(samples) == head.origin.data && head.uses != WayKind::LogProbability {
         warnings.push(

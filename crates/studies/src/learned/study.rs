@@ -1,27 +1,27 @@
-//! How far to trust what would be learnt: cross-validation, beside what needs no model or no labels.
+//! Cross-validation of a head, compared with baselines without a model or without labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_learn::{Block, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Prediction, Split, shuffled};
+use probity_learn::{ColumnBlock, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Prediction, Split, shuffled};
 use serde::{Deserialize, Serialize};
 
-use super::head_file::{HeadOrigin, HeadRow, Profile};
+use super::head_file::{HeadOrigin, LearnedHead, Profile};
 use super::options::{FeatureBlock, LearnParams};
 use super::subject::{Agreement, Subject};
 use super::surface::{LOG_WORDS, SURFACE};
 use super::table::SCORES_BLOCK;
 use crate::figures::mean;
 
-/// In how many parts systems are left out.
+/// The number of parts into which systems are divided.
 const SYSTEM_PARTS: usize = 4;
-/// Contexts are left out with them, in so many folds.
+/// The number of folds of contexts held out along with a part.
 const SYSTEM_FOLDS: usize = 5;
-/// A system that is left out is in two contexts at least.
+/// The minimum number of contexts of a held-out system.
 const FEWEST_CONTEXTS: usize = 2;
-/// A point of the learning curve leaves so large a share of the labels to be predicted.
+/// The share of labels held out at each point of the learning curve.
 const HELD_OUT: f64 = 0.2;
 
-/// A way from features to scores.
+/// The kinds of scorers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WayKind {
@@ -29,29 +29,29 @@ pub(super) enum WayKind {
     Learnt,
     /// A head on one block, for comparison.
     Block,
-    /// A head on what can be counted without a model.
+    /// A head on surface features, which need no model.
     Surface,
     /// A head on the logarithm of the number of words.
     Length,
-    /// The mean log-probability as it is, without any label.
+    /// The mean log-probability unchanged, without labels.
     LogProbability,
 }
 
-/// A way from features to scores, and the features.
+/// A scorer with its features.
 pub(super) struct Way {
     pub(super) kind: WayKind,
-    /// As tables have it.
+    /// The name in tables.
     pub(super) name: String,
     pub(super) table: FeatureTable,
 }
 
 impl Way {
-    /// Whether the head must be better to be worth anything.
+    /// Whether the head must beat it to be useful.
     pub(super) fn is_baseline(&self) -> bool {
         matches!(self.kind, WayKind::Surface | WayKind::Length | WayKind::LogProbability)
     }
 
-    /// The head that scores in this way, learnt from all labels.
+    /// The head of this scorer, fitted to all labels.
     fn fit(&self, subject: &Subject<'_>, seed: u64) -> FittedHead {
         if self.kind == WayKind::LogProbability {
             let head = LinearHead { coefficients: vec![1.0], means: vec![0.0], intercept: 0.0 };
@@ -73,7 +73,7 @@ impl Way {
     }
 }
 
-/// The split that predicts each row; of a row that none does it says nothing.
+/// The split that predicts each row; rows in no split keep the default.
 fn parts_of(labels: usize, splits: &[Split]) -> Vec<usize> {
     let mut parts = vec![0; labels];
     for (part, split) in splits.iter().enumerate() {
@@ -82,7 +82,7 @@ fn parts_of(labels: usize, splits: &[Split]) -> Vec<usize> {
     parts
 }
 
-/// Predictions without the penalties that they were made under.
+/// Predictions without the penalties used.
 fn values(predicted: &[Option<Prediction>]) -> Vec<Option<f64>> {
     predicted.iter().map(|one| one.map(|one| one.value)).collect()
 }
@@ -94,8 +94,8 @@ impl Subject<'_> {
         Lesson { features: table, groups, targets, centred: *centred, objective: *objective, seed }
     }
 
-    /// All that there is to compare: the head, each of its blocks, and what does without a model or without labels,
-    /// whether or not the head looks at it.
+    /// All scorers to compare: the head, each of its blocks, and the baselines without a model or without labels, even
+    /// if they are not part of the head.
     fn ways(&self, params: &LearnParams) -> Vec<Way> {
         let is_given = |name: &str| name == SCORES_BLOCK;
         let chosen = self.table.only(|name| is_given(name) || params.blocks().iter().any(|block| block.has(name)));
@@ -104,7 +104,7 @@ impl Subject<'_> {
         for block in FeatureBlock::ALL {
             let table = self.table.only(|name| block.has(name));
             let is_shown = block == FeatureBlock::Surface || params.has(block);
-            // The one block that the head has is the head.
+            // A head's only block equals the head.
             if table.columns() > 0 && is_shown && (several || !params.has(block)) {
                 let kind = if block == FeatureBlock::Surface { WayKind::Surface } else { WayKind::Block };
                 ways.push(Way { kind, name: format!("{} alone", block.name()), table });
@@ -114,7 +114,7 @@ impl Subject<'_> {
         if given.columns() > 0 {
             ways.push(Way { kind: WayKind::Block, name: "given scores alone".to_owned(), table: given });
         }
-        let length = Block::new(&FeatureBlock::Surface.name(), &[SURFACE[LOG_WORDS]]);
+        let length = ColumnBlock::new(&FeatureBlock::Surface.name(), &[SURFACE[LOG_WORDS]]);
         let length = self.table.select(&[length]);
         ways.extend(length.map(|table| Way { kind: WayKind::Length, name: "length alone".to_owned(), table }));
         let name = || "mean log-probability, no labels".to_owned();
@@ -127,14 +127,14 @@ impl Subject<'_> {
     }
 }
 
-/// How a way agrees with labels that it did not see.
+/// The agreement of a scorer with held-out labels.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WayFigures {
     pub(super) way: String,
     pub(super) kind: WayKind,
     #[serde(flatten)]
     pub(super) agreement: Agreement,
-    /// How much better the head is than this, where it is another way.
+    /// The head's advantage over this scorer; absent for the head itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) learnt_gains: Option<Agreement>,
 }
@@ -143,9 +143,9 @@ pub(super) struct WayFigures {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CurvePoint {
     pub(super) labels: usize,
-    /// In how many contexts they are, on average.
+    /// The mean number of contexts with these labels.
     pub(super) contexts: f64,
-    /// Over draws.
+    /// The mean over draws.
     pub(super) mean: f64,
     pub(super) deviation: f64,
     pub(super) least: f64,
@@ -153,7 +153,7 @@ pub(super) struct CurvePoint {
     pub(super) draws: usize,
 }
 
-/// Systems that were left out.
+/// Cross-validation with held-out systems.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct UnseenSystems {
     pub(super) systems: usize,
@@ -161,25 +161,25 @@ pub(super) struct UnseenSystems {
     pub(super) ways: Vec<WayFigures>,
 }
 
-/// All that is known of what would be learnt.
-pub(super) struct Study {
+/// The results of the cross-validation.
+pub(super) struct HeadStudy {
     pub(super) ways: Vec<Way>,
     pub(super) figures: Vec<WayFigures>,
-    /// Where the same systems wrote candidates of several contexts.
+    /// Present if the same systems wrote candidates in several contexts.
     pub(super) unseen: Option<UnseenSystems>,
     pub(super) curve: Vec<CurvePoint>,
-    /// Which way a head is kept of: the head on all blocks where it is better than the best of the others, else that.
+    /// The index of the scorer to keep: the head if it beats the best baseline, else that baseline.
     pub(super) used: usize,
-    /// The best of the ways that do without a model or labels.
+    /// The best baseline.
     pub(super) best_baseline: Option<usize>,
-    /// What was predicted by the head on all blocks, by row.
+    /// Predictions by the head on all blocks, by row.
     pub(super) predicted: Vec<Option<Prediction>>,
     /// The fold of each context.
     pub(super) folds: Folds,
 }
 
-impl Study {
-    /// Cross-validates; `tell` hears before each part of the work how many of how many are done.
+impl HeadStudy {
+    /// Cross-validates; `tell` receives progress before each part of the work.
     pub(super) fn of<E>(
         subject: &Subject<'_>,
         params: &LearnParams,
@@ -200,7 +200,7 @@ impl Study {
         let figures = figures(subject, &ways.iter().collect::<Vec<_>>(), &predictions, &splits);
         let value = |place: usize| figures[place].agreement.value.unwrap_or(f64::NEG_INFINITY);
         let baselines = (0..ways.len()).filter(|place| ways[*place].is_baseline());
-        // The first of equals: what is listed first needs more.
+        // The last of equals, since earlier entries need more.
         let best_baseline = baselines.rev().max_by(|a, b| value(*a).total_cmp(&value(*b)));
         let is_better = |place: usize| figures[place].learnt_gains.is_none_or(|gains| gains.is_above(0.0));
         let is_clear = figures[0].agreement.is_above(subject.measure.chance());
@@ -217,23 +217,23 @@ impl Study {
         Ok(Self { ways, figures, unseen, curve, used, best_baseline, predicted, folds })
     }
 
-    /// The head that scores, learnt from all labels; `candidates` has the rows of all texts.
+    /// The scoring head, fitted to all labels; `candidates` has the rows of all texts.
     pub(super) fn head(
         &self,
         subject: &Subject<'_>,
         candidates: &FeatureTable,
         seed: u64,
         origin: HeadOrigin,
-    ) -> HeadRow {
+    ) -> LearnedHead {
         let way = &self.ways[self.used];
         let blocks = way.table.blocks();
         let places = candidates.places(blocks).expect("columns of the same table");
         let learnt_from = candidates.of(&subject.candidates).select(blocks).expect("columns of the same table");
         let agreement = |place: usize| self.figures[place].agreement.value;
         let used = self.figures[self.used].agreement;
-        // What needs no label is taken as it comes.
+        // The label-free baseline uses its values unchanged.
         let is_learnt = way.kind != WayKind::LogProbability;
-        HeadRow {
+        LearnedHead {
             attribute: subject.attribute.map(str::to_owned),
             uses: way.kind,
             usable: way.kind == WayKind::Learnt,
@@ -255,8 +255,8 @@ impl Study {
         .sealed()
     }
 
-    /// What twice the labels would likely bring: the slope of the learning curve by doubling, over its last points and
-    /// the cross-validation itself, which learns from nearly all.
+    /// The expected gain from twice the labels: the slope of the learning curve per doubling, over its last points and
+    /// the cross-validation itself, which uses nearly all labels.
     pub(super) fn doubling(&self, subject: &Subject<'_>) -> Option<f64> {
         let held_out = 1.0 - 1.0 / self.folds.parts as f64;
         let whole = (subject.labels() as f64 * held_out, self.figures[0].agreement.value?);
@@ -271,7 +271,7 @@ impl Study {
     }
 }
 
-/// How ways agree, the head on all blocks being the first of them.
+/// The agreement of each scorer; the head on all blocks is the first.
 fn figures(
     subject: &Subject<'_>,
     ways: &[&Way],
@@ -289,19 +289,19 @@ fn figures(
     figures.collect()
 }
 
-/// Rows that are predicted, and those that are learnt from: all others but those that neither may be.
+/// The rows to predict and those to learn from: all others except `kept_out`.
 fn split(subject: &Subject<'_>, predicted: impl Fn(usize) -> bool, kept_out: impl Fn(usize) -> bool) -> Split {
     let (predict, rest): (Vec<usize>, Vec<usize>) = (0..subject.labels()).partition(|row| predicted(*row));
     Split { learn: rest.into_iter().filter(|row| !kept_out(*row)).collect(), predict }
 }
 
-/// Each candidate predicted by a head that saw neither its context nor anything of its system.
+/// Predicts each candidate with a head fitted without its context and its system.
 fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystems> {
     let mut contexts: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (system, group) in subject.systems.iter().zip(&subject.groups) {
         contexts.entry(system).or_default().insert(*group);
     }
-    // An id that occurs once is the name of a text.
+    // An id that occurs once names a text, not a system.
     if contexts.len() < SYSTEM_PARTS || contexts.values().any(|groups| groups.len() < FEWEST_CONTEXTS) {
         return None;
     }
@@ -318,7 +318,7 @@ fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystem
         })
         .filter(|split| !split.learn.is_empty() && !split.predict.is_empty())
         .collect();
-    // Blocks by themselves tell nothing more here.
+    // Single blocks add no information here.
     let (kept, predictions): (Vec<&Way>, Vec<Vec<Option<Prediction>>>) = ways
         .iter()
         .filter(|way| way.kind != WayKind::Block)
@@ -328,8 +328,8 @@ fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystem
     Some(UnseenSystems { systems: systems.len(), parts: parts.parts, ways })
 }
 
-/// Heads that saw so many labels, in whole contexts as far as they go, held against all other contexts. Nothing where
-/// too few labels would be left to be predicted.
+/// The agreement of heads with this many labels, in whole contexts where possible, on all other contexts. `None` if too
+/// few labels would be held out.
 fn point(subject: &Subject<'_>, table: &FeatureTable, labels: usize, params: &LearnParams) -> Option<CurvePoint> {
     if labels as f64 > (1.0 - HELD_OUT) * subject.labels() as f64 {
         return None;
@@ -340,7 +340,7 @@ fn point(subject: &Subject<'_>, table: &FeatureTable, labels: usize, params: &Le
     for draw in 0..u64::from(params.draws) {
         let mut learn: Vec<usize> = Vec::new();
         let mut seen = BTreeSet::new();
-        // Seeds of draws begin where that of the folds ends.
+        // Seeds of draws follow the seed of the folds.
         for group in shuffled(subject.contexts, params.seed.wrapping_add(1 + draw)) {
             if learn.len() >= labels {
                 break;

@@ -1,4 +1,4 @@
-//! What is learnt: labels, the features beside them, and how well a prediction agrees with them.
+//! The task to learn: labels with their features, and the agreement of predictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +14,25 @@ use super::table::FeaturedCandidates;
 use crate::MethodError;
 use crate::figures::mean;
 
-/// What preferences are called beside attributes.
+/// The name for preferences among attributes.
 pub(super) const PREFERENCE: &str = "preference";
 
-/// How a prediction is held against labels.
+/// The measure of agreement between predictions and labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Measure {
-    /// Spearman's ρ in each context, then the mean.
+pub(super) enum SubjectMeasure {
+    /// The mean over contexts of Spearman's ρ.
     SpearmanPerContext,
-    /// Where contexts have one candidate each: Spearman's ρ within each part of the cross-validation, then the mean by
-    /// how many candidates they have. Over parts it would say nothing: the heads of two parts have two levels, and a
-    /// head whose labels lie low on average predicts low ones for a part that lies high.
+    /// With one candidate per context: Spearman's ρ within each part of the cross-validation, averaged by number of
+    /// candidates. Pooling over parts would be misleading: each part's head has its own level, and a head fitted to low
+    /// labels predicts low ones for a part with high labels.
     Spearman,
-    /// The share of decisions that are right, in each context, then the mean; one that is level counts as half.
+    /// The share of correct decisions, averaged over contexts; a tie counts as half.
     Accuracy,
 }
 
-impl Measure {
-    /// As tables have it.
+impl SubjectMeasure {
+    /// The name in tables.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::SpearmanPerContext => "Spearman per context",
@@ -41,7 +41,7 @@ impl Measure {
         }
     }
 
-    /// What knowing nothing has.
+    /// The value of a random prediction.
     pub(super) fn chance(self) -> f64 {
         if self == Self::Accuracy { 0.5 } else { 0.0 }
     }
@@ -56,7 +56,7 @@ impl Measure {
 pub(super) struct Agreement {
     pub(super) value: Option<f64>,
     pub(super) interval: Option<Interval>,
-    /// Leaving any context out changes nothing, so that there is no interval, and nothing that one would say.
+    /// Whether omitting any context changes nothing; there is then no interval.
     #[serde(skip)]
     is_same: bool,
 }
@@ -71,7 +71,7 @@ impl Agreement {
         Self::new(mean(units.iter().copied()), mean_interval(units, CONFIDENCE, range))
     }
 
-    /// Whether it lies above that, by its interval.
+    /// Whether its interval is above `least`.
     pub(super) fn is_above(&self, least: f64) -> bool {
         match self.interval {
             Some(interval) => interval.low > least,
@@ -80,50 +80,49 @@ impl Agreement {
     }
 }
 
-/// What a row is about.
+/// The texts of a row.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct RowPlace<'a> {
     item: &'a str,
     candidate: &'a str,
-    /// Which people prefer less.
+    /// The less preferred candidate of a pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<&'a str>,
 }
 
-/// An attribute, or preferences: rows of features with what people said of each.
+/// The training data of an attribute or of preferences: feature rows with labels.
 pub(super) struct Subject<'a> {
-    /// Absent where preferences are learnt.
+    /// Absent for preferences.
     pub(super) attribute: Option<&'a str>,
     pub(super) objective: Objective,
-    /// Whether candidates are held against the others of their context.
+    /// Whether features are centred within their context.
     pub(super) centred: bool,
-    pub(super) measure: Measure,
-    /// As heads learn from them: a row for each labelled candidate; for each pair of the preferred candidate and another
-    /// one their difference.
+    pub(super) measure: SubjectMeasure,
+    /// The training rows: one for each labelled candidate, or for each pair the preferred candidate minus the other.
     pub(super) table: FeatureTable,
-    /// The mean log-probability of the same rows, as it comes.
+    /// The mean log-probability of the same rows, unchanged.
     pub(super) log_probability: Option<FeatureTable>,
-    /// The ends of what is usual in each column.
+    /// The clipping range of each column.
     pub(super) ends: Vec<[f64; 2]>,
-    /// The context of each row, counted from 0 among those that have labels.
+    /// The context of each row, numbered from 0 among contexts with labels.
     pub(super) groups: Vec<usize>,
     pub(super) contexts: usize,
     /// By row.
     pub(super) target: Vec<f64>,
-    /// Who wrote each row's candidate; nothing for pairs.
+    /// The system of each row's candidate; empty for pairs.
     pub(super) systems: Vec<&'a str>,
-    /// By row: the item, the candidate, and of a pair the other one.
+    /// By row: the item, the candidate, and the other one of a pair.
     pub(super) places: Vec<RowPlace<'a>>,
-    /// The rows of the candidates' own table that labels are about.
+    /// The rows of labelled candidates in the table of all candidates.
     pub(super) candidates: Vec<usize>,
-    /// What a reader must know of the labels.
+    /// Notes about the labels.
     pub(super) notes: Vec<String>,
     /// Labels of texts without features.
     pub(super) without_features: usize,
 }
 
 impl<'a> Subject<'a> {
-    /// What was scored under this name.
+    /// The data of gold scores with this name.
     pub(super) fn scores(
         attribute: &'a str,
         samples: &'a [Sample],
@@ -179,9 +178,9 @@ impl<'a> Subject<'a> {
         let target =
             labelled.iter().map(|(_, _, score, _)| if decided { f64::from(*score == highest) } else { *score });
         let (objective, measure) = match (decided, centred) {
-            (true, _) => (Objective::Decision, Measure::Accuracy),
-            (false, true) => (Objective::Score, Measure::SpearmanPerContext),
-            (false, false) => (Objective::Score, Measure::Spearman),
+            (true, _) => (Objective::Decision, SubjectMeasure::Accuracy),
+            (false, true) => (Objective::Score, SubjectMeasure::SpearmanPerContext),
+            (false, false) => (Objective::Score, SubjectMeasure::Spearman),
         };
         let (groups, contexts) = dense(labelled.iter().map(|(item, ..)| context(*item)));
         let candidates: Vec<usize> = labelled.iter().map(|(_, row, ..)| *row).collect();
@@ -208,7 +207,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Which candidate people prefer.
+    /// The data of preferences.
     pub(super) fn preferences(samples: &'a [Sample], featured: &FeaturedCandidates) -> Result<Self, MethodError> {
         let (mut pairs, mut items, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let (mut ties, mut without_features) = (0, 0);
@@ -253,7 +252,7 @@ impl<'a> Subject<'a> {
             attribute: None,
             objective: Objective::Preference,
             centred: false,
-            measure: Measure::Accuracy,
+            measure: SubjectMeasure::Accuracy,
             table: prepared.differences(&pairs),
             log_probability: featured.log_probability().map(|table| table.differences(&pairs)),
             ends,
@@ -268,7 +267,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// The attribute, or what preferences are called.
+    /// The attribute, or the name for preferences.
     pub(super) fn name(&self) -> &'a str {
         self.attribute.unwrap_or(PREFERENCE)
     }
@@ -277,10 +276,10 @@ impl<'a> Subject<'a> {
         self.target.len()
     }
 
-    /// Agreement of predictions with labels, over what was predicted, each with the part of the cross-validation that it
-    /// is of.
+    /// Agreement of predictions with labels, over the predicted rows; `parts` has the part of the cross-validation of
+    /// each.
     pub(super) fn agreement(&self, predicted: &[Option<f64>], parts: &[usize]) -> Agreement {
-        if self.measure == Measure::Spearman {
+        if self.measure == SubjectMeasure::Spearman {
             let groups = self.predicted_groups(predicted);
             let value = |kept: &[usize]| self.within_parts(predicted, parts, kept.iter().map(|place| groups[*place]));
             return self.jackknifed(groups.len(), Range::Correlation, value);
@@ -289,10 +288,10 @@ impl<'a> Subject<'a> {
         Agreement::of(&units, self.measure.range())
     }
 
-    /// How much better one prediction agrees than another, over what both predict.
+    /// The difference in agreement between two predictions, over the rows that both predict.
     pub(super) fn difference(&self, one: &[Option<f64>], other: &[Option<f64>], parts: &[usize]) -> Agreement {
         let range = self.measure.range().of_difference();
-        if self.measure == Measure::Spearman {
+        if self.measure == SubjectMeasure::Spearman {
             let groups = self.predicted_groups(one);
             let of = |predicted: &[Option<f64>], kept: &[usize]| {
                 self.within_parts(predicted, parts, kept.iter().map(|place| groups[*place]))
@@ -302,14 +301,15 @@ impl<'a> Subject<'a> {
         }
         let both = self.units(one).into_iter().zip(self.units(other));
         let units: Vec<f64> = both.filter_map(|(one, other)| Some(one? - other?)).collect();
-        // Not as verdicts, which between −1 and 1 would spread as if each were at an end: most gain nothing.
+        // Not a bounded interval for verdicts, which would treat values in [−1, 1] as extreme: most differences are
+        // zero.
         let value = |kept: &[usize]| mean(kept.iter().map(|unit| units[*unit]));
         self.jackknifed(units.len(), range, value)
     }
 
     fn jackknifed(&self, groups: usize, range: Range, value: impl Fn(&[usize]) -> Option<f64>) -> Agreement {
         let all: Vec<usize> = (0..groups).collect();
-        // Above that it would take minutes.
+        // Larger data would take minutes.
         let interval = if self.labels() <= POOLED_LIMIT {
             jackknife(groups, CONFIDENCE, range, &value)
         } else {
@@ -318,8 +318,7 @@ impl<'a> Subject<'a> {
         Agreement::new(value(&all), interval)
     }
 
-    /// A context's coefficient, or the share of its decisions that are right; nothing where nothing could be right or
-    /// wrong.
+    /// Each context's coefficient or share of correct decisions; `None` if undefined.
     fn units(&self, predicted: &[Option<f64>]) -> Vec<Option<f64>> {
         let mut of_groups: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); self.contexts];
         for (row, group) in self.groups.iter().enumerate() {
@@ -329,7 +328,7 @@ impl<'a> Subject<'a> {
             }
         }
         let unit = |(predicted, gold): &(Vec<f64>, Vec<f64>)| {
-            if self.measure == Measure::Accuracy {
+            if self.measure == SubjectMeasure::Accuracy {
                 return mean(predicted.iter().zip(gold).map(|(predicted, gold)| point(*predicted, *gold)));
             }
             per_context(Correlation::Spearman, [(predicted.as_slice(), gold.as_slice())]).mean
@@ -365,7 +364,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether log-odds decide as people did; level ones half do.
+/// Whether the log-odds agree with the human decision; 0.5 for a tie.
 fn point(predicted: f64, gold: f64) -> f64 {
     match predicted.total_cmp(&0.0) {
         _ if predicted == 0.0 => 0.5,
@@ -374,7 +373,7 @@ fn point(predicted: f64, gold: f64) -> f64 {
     }
 }
 
-/// Labels of which nothing can be held out.
+/// Refuses labels of which none can be held out.
 fn refuse_few(
     what: &str,
     labels: usize,
@@ -400,8 +399,7 @@ fn refuse_few(
     }
 }
 
-/// An error where nothing could be learnt of these labels, whatever features the texts turn out to have: told before
-/// anything is asked.
+/// An error if these labels cannot be learned whatever the features; reported before the model is queried.
 pub(super) fn check_labels(attributes: &[String], samples: &[Sample]) -> Result<(), MethodError> {
     let featured = FeaturedCandidates::without_values(samples);
     match attributes {
@@ -410,7 +408,7 @@ pub(super) fn check_labels(attributes: &[String], samples: &[Sample]) -> Result<
     }
 }
 
-/// Numbers counted from 0 in their order, and how many there are.
+/// Renumbers values from 0 in their order; also returns their number.
 fn dense(items: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
     let items: Vec<usize> = items.collect();
     let numbers: Vec<usize> = items.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();

@@ -1,43 +1,43 @@
-//! What can be counted of a text without a model: much of what people reward and punish, and what a head must be held
-//! against.
+//! Surface statistics of a text, without a model. People's preferences depend on many of them, so a head must beat
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// A name and what it is; the order is that of [`surface`].
+/// The names in the order of [`surface`].
 pub(super) const SURFACE: [&str; 28] = [
-    // How long it is.
+    // Length.
     "words", "log_words", "characters", "sentences", "words_per_sentence", "letters_per_word",
-    // What it repeats: distinct words to all; the share of its pairs and triples of words that were there before.
+    // Repetition: the share of distinct words; the share of repeated bigrams and trigrams.
     "distinct_words", "repeated_bigrams", "repeated_trigrams",
-    // The share of its words and runs of 2, 3 and 4 that the source does not have.
+    // The share of words and n-grams that the source does not contain.
     "novel_words", "novel_bigrams", "novel_trigrams", "novel_fourgrams",
-    // What it copies: fragments, the longest that fits each time. The longest one in words and as a share of the text;
-    // the density of Grusky et al. (2018): squared lengths by word; how many by word.
+    // Copying: fragments found greedily by length. The longest in words and as a share of the text; the density of
+    // Grusky et al. (2018): squared lengths per word; fragments per word.
     "longest_copy", "longest_copy_share", "copy_density", "copies_per_word",
-    // Where in the source fragments of three words and more come from (0 to 1): mean, spread and first; the share of
-    // neighbours in the order of the source.
+    // The positions in the source (0 to 1) of fragments of at least three words: mean, spread and first; the share of
+    // neighbours in source order.
     "copy_position", "copy_spread", "first_copy", "copies_in_order",
-    // How it is written: shares of characters; begins with a capital, ends as a sentence does; sentences that begin with
-    // a capital.
+    // Style: shares of characters; whether it begins with a capital and ends like a sentence; the share of sentences
+    // that begin with a capital.
     "capitals", "digits", "punctuation", "starts_capital", "ends_sentence", "capital_sentences",
-    // Its words to those of the source.
+    // Its number of words relative to the source.
     "length_ratio",
 ];
-/// The place of `log_words`.
+/// The index of `log_words`.
 pub(super) const LOG_WORDS: usize = 1;
 
-/// Fragments shorter than this are found by chance, and say nothing of where a text comes from.
+/// Shorter fragments match by chance and do not identify a source position.
 const TELLING: usize = 3;
 
-/// Words that were copied: where in the text they begin, where in the source, and how many there are.
+/// A copied fragment: its start in the text, its start in the source, and its length in words.
 struct Fragment {
     source: usize,
     words: usize,
 }
 
-/// Words as numbers, which are compared at once.
+/// Words as numbers, for fast comparison.
 #[derive(Default)]
 struct WordNumbers<'t>(BTreeMap<&'t str, u32>);
 
@@ -48,8 +48,8 @@ impl<'t> WordNumbers<'t> {
     }
 }
 
-/// The features of a text about a source, in the order of [`SURFACE`]. Words and sentences are those of Unicode's
-/// annexes, words without regard to case.
+/// The features of a text given its source, in the order of [`SURFACE`]. Words and sentences follow Unicode's
+/// segmentation; words ignore case.
 pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
     let text = text.trim();
     let lower = [source.to_lowercase(), text.to_lowercase()];
@@ -94,14 +94,14 @@ pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
     features
 }
 
-/// The share of runs of that many words that were there before.
+/// The share of n-grams of this length that occurred earlier in the text.
 fn repeated(words: &[u32], length: usize) -> f64 {
     let runs = words.windows(length).count();
     let distinct: BTreeSet<&[u32]> = words.windows(length).collect();
     if runs == 0 { 0.0 } else { 1.0 - distinct.len() as f64 / runs as f64 }
 }
 
-/// The share of runs of that many words that the source does not have.
+/// The share of n-grams of this length that the source does not contain.
 fn novel(source: &[u32], words: &[u32], length: usize) -> f64 {
     let known: BTreeSet<&[u32]> = source.windows(length).collect();
     let runs = words.windows(length).count();
@@ -109,8 +109,8 @@ fn novel(source: &[u32], words: &[u32], length: usize) -> f64 {
     if runs == 0 { 0.0 } else { new as f64 / runs as f64 }
 }
 
-/// What was copied, from the left, each time the longest that fits, and of equally long ones the first in the source
-/// (Grusky, Naaman and Artzi 2018). It takes at most as many steps as both texts have pairs of words.
+/// The copied fragments from left to right, each the longest match, and of equally long ones the first in the source
+/// (Grusky, Naaman and Artzi 2018). The number of steps is at most the number of word pairs of both texts.
 fn fragments(source: &[u32], words: &[u32]) -> Vec<Fragment> {
     let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, word) in source.iter().enumerate() {
@@ -128,7 +128,8 @@ fn fragments(source: &[u32], words: &[u32]) -> Vec<Fragment> {
     found
 }
 
-/// Mean place in the source, spread, the first place, and the share of neighbours in order, of fragments that tell.
+/// Mean position in the source, spread, first position, and the share of neighbours in order, over fragments that are
+/// long enough.
 fn origins(fragments: &[Fragment], source_words: usize) -> [f64; 4] {
     let telling: Vec<usize> = fragments.iter().filter(|one| one.words >= TELLING).map(|one| one.source).collect();
     if telling.is_empty() {
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(of(SOURCE, text, "words"), 11.0);
         assert_eq!(of(SOURCE, text, "sentences"), 2.0);
         assert_eq!(of(SOURCE, text, "longest_copy"), 5.0);
-        // Five words twice, and one that is nowhere.
+        // Two fragments of five words, and one word without a match.
         assert_eq!(of(SOURCE, text, "copy_density"), 50.0 / 11.0);
         assert_eq!(of(SOURCE, text, "copies_in_order"), 0.0);
         assert_eq!(of(SOURCE, text, "first_copy"), 0.0);

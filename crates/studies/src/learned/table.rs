@@ -1,10 +1,10 @@
-//! The features of all candidates as one table.
+//! The table of the features of all candidates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use probity_data::{Sample, read_scores};
-use probity_learn::{Block, FeatureTable};
+use probity_learn::{ColumnBlock, FeatureTable};
 use probity_lm::text::counted;
 use probity_lm::{Outcome, PooledState};
 
@@ -14,25 +14,25 @@ use super::surface::SURFACE;
 use crate::question::short_hash;
 use crate::{MethodError, Outcomes, Signature};
 
-/// The further figures of the same log-probabilities weigh half: they say much the same, and with few labels the head
-/// would lose itself in their differences.
+/// Further statistics of the same log-probabilities have half the weight: they are highly correlated, and with few
+/// labels the head would overfit their differences.
 const LIKELIHOOD_WEIGHT: f64 = 0.5;
-/// What the block of given scores is called.
+/// The name of the block of provided scores.
 pub(super) const SCORES_BLOCK: &str = "scores";
 
-/// Scores that were given, as columns.
+/// Scores from files, as columns.
 #[derive(Debug, Default)]
 pub(super) struct GivenScores {
-    /// The columns' names.
+    /// The names of the columns.
     columns: Vec<String>,
-    /// By item and candidate, for each column.
+    /// The values of all columns by item and candidate.
     values: BTreeMap<(String, String), Vec<Option<f64>>>,
-    /// What a reader must know of them.
+    /// Notes about the scores.
     pub(super) notes: Vec<String>,
 }
 
 impl GivenScores {
-    /// Reads tables of scores. What they say of texts that are not in the data is told and left aside.
+    /// Reads tables of scores. Rows of texts outside the data are counted and ignored.
     pub(super) fn read(paths: &[PathBuf], samples: &[Sample]) -> Result<Self, MethodError> {
         let mut given = Self::default();
         let known: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
@@ -43,7 +43,7 @@ impl GivenScores {
             for row in table.rows {
                 let named = [row.metric, row.attribute].into_iter().flatten().collect::<Vec<_>>().join("/");
                 let name = if named.is_empty() { "score".to_owned() } else { named };
-                // Tables may share names; their order tells them apart.
+                // Tables may share column names; a number tells them apart.
                 let name = if paths.len() > 1 { format!("{}.{name}", number + 1) } else { name };
                 let place = given.columns.iter().position(|known| *known == name).unwrap_or_else(|| {
                     given.columns.push(name);
@@ -83,12 +83,12 @@ impl GivenScores {
         Ok(given)
     }
 
-    /// Whether there is a column of that name.
+    /// Whether the column exists.
     pub(super) fn has(&self, column: &str) -> bool {
         self.columns.iter().any(|known| known == column)
     }
 
-    /// A signature with what they say, where there are any.
+    /// Adds the content of the scores to a signature, if any.
     pub(super) fn sign(&self, signature: Signature) -> Signature {
         if self.columns.is_empty() {
             return signature;
@@ -98,7 +98,7 @@ impl GivenScores {
         signature.with("scores", &short_hash(self.columns.iter().chain(&rows).map(String::as_str)))
     }
 
-    /// Every column of a candidate; nothing where one is missing.
+    /// All columns of a candidate; `None` if one is missing.
     fn of(&self, item: &str, candidate: &str) -> Option<Vec<f64>> {
         if self.columns.is_empty() {
             return Some(Vec::new());
@@ -109,22 +109,22 @@ impl GivenScores {
     }
 }
 
-/// A table with a row for each candidate that has all of its features.
+/// A table with a row for each candidate that has all features.
 #[derive(Debug)]
 pub(super) struct FeaturedCandidates {
     pub(super) table: FeatureTable,
-    /// The row of each candidate, by sample and candidate.
+    /// The row of each candidate, by sample and position.
     pub(super) rows: Vec<Vec<Option<usize>>>,
-    /// How each candidate ended.
+    /// The outcomes of the candidates.
     pub(super) outcomes: Outcomes,
     /// The context of each sample.
     pub(super) contexts: Vec<usize>,
-    /// What a reader must know of the contexts.
+    /// Notes about the contexts.
     pub(super) notes: Vec<String>,
 }
 
 impl FeaturedCandidates {
-    /// Puts features together: these blocks, and scores that were given.
+    /// Combines these blocks and provided scores.
     pub(super) fn new(
         samples: &[Sample],
         parts: &[CandidateFeatures],
@@ -135,21 +135,23 @@ impl FeaturedCandidates {
         let width = states.flatten().map(|state| state.values.len()).next().unwrap_or(0);
         let places: Vec<String> = (0..width).map(|place| place.to_string()).collect();
         let places: Vec<&str> = places.iter().map(String::as_str).collect();
-        let mut described: Vec<Block> = Vec::new();
+        let mut described: Vec<ColumnBlock> = Vec::new();
         for block in blocks {
             match block {
                 FeatureBlock::Likelihood => {
-                    described.push(Block::new(LOG_PROBABILITY, &LIKELIHOOD[..1]));
-                    let rest = Block::new(&block.name(), &LIKELIHOOD[1..]);
-                    described.push(Block { weight: LIKELIHOOD_WEIGHT, ..rest });
+                    described.push(ColumnBlock::new(LOG_PROBABILITY, &LIKELIHOOD[..1]));
+                    let rest = ColumnBlock::new(&block.name(), &LIKELIHOOD[1..]);
+                    described.push(ColumnBlock { weight: LIKELIHOOD_WEIGHT, ..rest });
                 }
-                FeatureBlock::Surface => described.push(Block::new(&block.name(), &SURFACE)),
-                FeatureBlock::State | FeatureBlock::Comparison => described.push(Block::new(&block.name(), &places)),
+                FeatureBlock::Surface => described.push(ColumnBlock::new(&block.name(), &SURFACE)),
+                FeatureBlock::State | FeatureBlock::Comparison => {
+                    described.push(ColumnBlock::new(&block.name(), &places))
+                }
             }
         }
         if !scores.columns.is_empty() {
             let columns: Vec<&str> = scores.columns.iter().map(String::as_str).collect();
-            described.push(Block::new(SCORES_BLOCK, &columns));
+            described.push(ColumnBlock::new(SCORES_BLOCK, &columns));
         }
         let mut outcomes = Outcomes::default();
         let (mut rows, mut values) = (Vec::new(), Vec::new());
@@ -184,27 +186,27 @@ impl FeaturedCandidates {
         Ok(Self { table, rows, outcomes, contexts, notes: shared.into_iter().collect() })
     }
 
-    /// A table of one column that is alike everywhere: every text is there, and nothing is known of it.
+    /// A table with one constant column, for checks before features exist.
     pub(super) fn without_values(samples: &[Sample]) -> Self {
         let mut count = 0..;
         let rows: Vec<Vec<Option<usize>>> =
             samples.iter().map(|sample| count.by_ref().take(sample.candidates.len()).map(Some).collect()).collect();
         let values = vec![vec![0.0]; rows.iter().map(Vec::len).sum()];
-        let table = FeatureTable::new(vec![Block::new("nothing", &["nothing"])], &values).expect("a number each");
+        let table = FeatureTable::new(vec![ColumnBlock::new("nothing", &["nothing"])], &values).expect("a number each");
         Self { table, rows, outcomes: Outcomes::default(), contexts: contexts(samples), notes: Vec::new() }
     }
 
-    /// The table as heads learn from it and score by it: candidates held against the others of their context, where
-    /// that is asked for, and what is unusual put at the ends of what is usual, which come with it.
+    /// The table as used for learning and scoring: centred within contexts if requested, and clipped to the returned
+    /// ranges.
     pub(super) fn prepared(&self, centred: bool) -> (FeatureTable, Vec<[f64; 2]>) {
         let table = if centred { self.table.centred(&self.groups()) } else { self.table.clone() };
         let ends = table.usual();
         (table.within(&ends), ends)
     }
 
-    /// The one column that needs no label, where it is there.
+    /// The column that needs no labels, if present.
     pub(super) fn log_probability(&self) -> Option<FeatureTable> {
-        self.table.select(&[Block::new(LOG_PROBABILITY, &LIKELIHOOD[..1])])
+        self.table.select(&[ColumnBlock::new(LOG_PROBABILITY, &LIKELIHOOD[..1])])
     }
 
     /// The context of each row.
@@ -218,15 +220,15 @@ impl FeaturedCandidates {
         groups
     }
 
-    /// How many candidates have features.
+    /// The number of candidates with features.
     pub(super) fn count(&self) -> usize {
         self.rows.iter().flatten().flatten().count()
     }
 }
 
-/// The context of each sample: samples about the same text, with the same instruction, are one, whatever their ids are,
-/// since what is learnt of one says something of the other. Where all are about the same, or about nothing, each is a
-/// context of its own. Contexts are numbered in the order of their ids, so that the order of the file decides nothing.
+/// The context of each sample. Samples with the same text and instruction share a context whatever their ids, since
+/// labels of one are informative about the other. If all samples have the same context or none, each is its own.
+/// Contexts are numbered by id, so that the order of the file has no effect.
 pub(super) fn contexts(samples: &[Sample]) -> Vec<usize> {
     let about = |sample: &Sample| -> (String, String) {
         let instruction = sample.instruction.as_deref().unwrap_or_default();
@@ -234,7 +236,7 @@ pub(super) fn contexts(samples: &[Sample]) -> Vec<usize> {
     };
     let of_samples: Vec<(String, String)> = samples.iter().map(about).collect();
     let are_told_apart = of_samples.iter().collect::<BTreeSet<_>>().len() > 1;
-    // The smallest id among those about the same.
+    // The smallest id among samples with the same text.
     let mut names: BTreeMap<&(String, String), &str> = BTreeMap::new();
     for (sample, about) in samples.iter().zip(&of_samples) {
         let name = names.entry(about).or_insert(&sample.id);
@@ -261,7 +263,7 @@ fn numbers(state: &PooledState) -> impl Iterator<Item = f64> {
     state.values.iter().map(|value| f64::from(*value))
 }
 
-/// A candidate's values in these blocks; nothing where it lacks one.
+/// A candidate's values in these blocks; `None` if any is missing.
 fn of_blocks(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f64>> {
     if !part.outcome.has_answer() {
         return None;

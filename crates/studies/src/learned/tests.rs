@@ -4,16 +4,16 @@ use probity_data::{Preference, Sample};
 use probity_lm::{LanguageModel, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::head_file::HeadRow;
+use super::head_file::LearnedHead;
 use crate::testing::{rehearse, run, run_from, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
-/// Whose states tell how many capitals, digits and vowels a text has.
+/// A model whose states encode the numbers of capitals, digits and vowels.
 fn model() -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| panic!("no labels are asked for"))
 }
 
-/// Contexts with four candidates of equal length, whose vowels people like: states tell of them, and nothing else does.
+/// Contexts with four candidates of equal length, labelled by their vowels, which only the states encode.
 fn samples(contexts: usize) -> Vec<Sample> {
     let of = |context: usize| {
         let qualities: Vec<f64> = (0..4).map(|k| f64::from((context * 3 + k * 5) as u32 % 7)).collect();
@@ -36,7 +36,7 @@ fn learnt(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
     (result.expect("learns"), output)
 }
 
-/// Writes a table as a run's folder has it.
+/// Writes a table like a run folder.
 fn write(folder: &Path, output: &MemoryOutput, table: &str) {
     let lines: Vec<String> = output.rows(table).iter().map(std::string::ToString::to_string).collect();
     std::fs::write(folder.join(format!("{table}.jsonl")), lines.join("\n")).expect("writable");
@@ -51,7 +51,7 @@ fn what_states_tell_is_learnt_and_scores_texts_that_were_not_seen() {
     let found = &summary.first_figures["cross_validation"]["coherence"];
     assert!(found["spearman_per_context"].as_f64().expect("a figure") > 0.95, "{found:#}");
     assert!(found["usable"] == true && found["uses"] == "learnt" && found["labels"] == 120, "{found:#}");
-    // Candidates 0 to 3 come in each context: they may be systems.
+    // Candidates 0 to 3 occur in each context, so they may be systems.
     assert!(found["unseen_systems"]["spearman_per_context"].as_f64().expect("a figure") > 0.9, "{found:#}");
     assert_eq!(output.rows("predictions").len(), 120);
     assert_eq!(summary.verdict[0].trust, crate::Trust::Reliable, "{:?}", summary.verdict);
@@ -64,7 +64,7 @@ fn what_states_tell_is_learnt_and_scores_texts_that_were_not_seen() {
     assert!(summary.values["gold"][0]["figures"]["spearman"]["mean"].as_f64().expect("a figure") > 0.95);
     let row = scored.rows("scores")[0];
     assert!(row["item"] == "s30" && row["attribute"] == "coherence" && row["score"].is_f64(), "{row}");
-    // The samples that were learnt from are no test.
+    // Scoring the training samples again is no test.
     let summary = run(&format!("learned --head {}", folder.path().display()), &all, &model()).0.expect("scores");
     assert_eq!(summary.verdict[0].trust, crate::Trust::Caution);
     assert!(summary.verdict[0].because.contains("no test"), "{:?}", summary.verdict);
@@ -85,7 +85,7 @@ fn where_length_says_as_much_it_is_what_scores() {
     assert!(summary.verdict[0].says.starts_with("No gain is shown"), "{:?}", summary.verdict);
     let head = output.rows("head")[0];
     assert!(head["usable"] == false && head["uses"] == uses, "{head}");
-    // It asks the model nothing then.
+    // This head does not query the model.
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), &output, "head");
     let summary = run(&format!("learned --head {}", folder.path().display()), &all, &model()).0.expect("scores");
@@ -133,7 +133,7 @@ fn states_of_comparisons_are_features_of_samples_with_two_candidates() {
         let [first, second] = [0, 1].map(|place| sample.candidates[place].scores["coherence"]);
         sample.preference = Some(Preference::Candidate(if first > second { "0" } else { "1" }.to_owned()));
     }
-    // Its states tell of what is read, and here always the same answer is.
+    // The states here are those of the answer, which is always the same.
     let (summary, output) = learnt("learn --features comparison", &all);
     let row = output.rows("features")[0];
     assert!(row["comparison"]["values"].is_string() && row["state"].is_null(), "{row}");
@@ -184,7 +184,7 @@ fn the_learning_curve_is_of_what_is_learnt_from() {
         let (summary, _) = learnt(&format!("learn --attribute coherence --curve 40 --features {features}"), &all);
         summary.first_figures["cross_validation"]["coherence"]["curve"][0]["mean"].as_f64().expect("a point")
     };
-    // Vowels are in the states alone.
+    // Only the states encode vowels.
     assert!(curve("state") > 0.9 && curve("likelihood") < 0.5, "{} {}", curve("state"), curve("likelihood"));
 }
 
@@ -226,7 +226,8 @@ fn a_head_of_another_model_or_prompt_is_refused() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut head = output.rows("head")[0].clone();
         change(&mut head);
-        let sealed = |head: &Value| json!(serde_json::from_value::<HeadRow>(head.clone()).expect("a head").sealed());
+        let sealed =
+            |head: &Value| json!(serde_json::from_value::<LearnedHead>(head.clone()).expect("a head").sealed());
         std::fs::write(&file, sealed(&head).to_string()).expect("writable");
         refused(&format!("learned --head {}", file.display()), &all)
     };
@@ -270,7 +271,7 @@ fn given_scores_are_features_and_what_they_say_of_others_is_told() {
     let notes: Vec<&String> = summary.tables.iter().flat_map(|table| &table.notes).collect();
     assert!(notes.iter().any(|note| note.contains("`nobody`")), "{notes:?}");
     assert_eq!(output.rows("head")[0]["blocks"][2]["columns"], json!(["turned"]));
-    // What it depends on is in the signature, and a column that is not there is named.
+    // The signature contains the scores, and a missing column is named.
     let (other, _) = learnt("learn --attribute coherence --features likelihood", &all);
     assert_ne!(summary.signature_line, other.signature_line);
     let head = folder.path().join("head.jsonl");
@@ -289,7 +290,7 @@ fn a_rehearsal_asks_and_ends_before_it_learns() {
 
 #[test]
 fn samples_about_the_same_text_are_one_context_whatever_their_ids_are() {
-    // Each candidate a sample of its own; the label is the context's, and no candidate says anything of it.
+    // Each candidate is a separate sample; the label depends on the context alone.
     let mut all = Vec::new();
     for context in 0..20_usize {
         for part in 0..6_usize {
@@ -311,7 +312,7 @@ fn samples_about_the_same_text_are_one_context_whatever_their_ids_are() {
     assert!(found["contexts"] == 20 && found["spearman_per_context"].is_number(), "{found:#}");
     let folds: Vec<&Value> = output.rows("predictions").iter().map(|row| &row["fold"]).collect();
     assert!(folds.chunks(6).all(|of_context| of_context.iter().all(|fold| *fold == of_context[0])), "{folds:?}");
-    // The order of the file decides nothing.
+    // The order of the file has no effect.
     all.reverse();
     let (turned, _) = learnt(LEARN, &all);
     let again = &turned.first_figures["cross_validation"]["coherence"]["spearman_per_context"];
@@ -373,7 +374,7 @@ fn a_head_that_is_as_good_as_ties_allow_in_every_context_is_kept() {
 
 #[test]
 fn of_noise_with_one_candidate_to_a_context_nothing_is_found_either_way() {
-    // The levels of the heads of two folds would look like an agreement that is turned round.
+    // The different levels of two folds' heads would look like negative agreement.
     let mut sum = 0.0;
     for draw in 0..12_u64 {
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Labels of claims held against people's (the paper's Table 4).
+//! Agreement of claim labels with human labels (the paper's Table 4).
 
 use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, jackknife, ratio_interval};
 use serde::Serialize;
@@ -7,44 +7,44 @@ use super::leaderboard::HUMAN;
 use crate::figures::{ShareFigure, bounds, number};
 use crate::{Table, cells};
 
-/// A claim with what people said of it and what the judge did.
+/// A claim with its human label and the judge's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LabelledClaim<'a> {
     /// Position of the sample.
     pub(super) item: usize,
-    /// Who wrote the critique.
+    /// The author of the critique.
     pub(super) system: &'a str,
     pub(super) gold: bool,
-    /// Absent where it cannot be read, which is wrong.
+    /// Absent if unreadable, which counts as wrong.
     pub(super) said: Option<bool>,
 }
 
-/// How often the judge says what people say.
+/// The judge's agreement with human labels.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct AccuracyFigures {
     /// `precision` or `recall`.
     pub(super) task: &'static str,
-    /// Whose critiques.
+    /// The kind of critiques.
     pub(super) critiques: &'static str,
-    /// Samples that the claims are of.
+    /// The number of samples with these claims.
     pub(super) samples: usize,
     pub(super) claims: usize,
     pub(super) read: usize,
-    /// The share that is right, of all claims.
+    /// The share of correct labels among all claims.
     pub(super) accuracy: FigureEstimate<ShareFigure>,
-    /// What whoever always says what people say most often would have.
+    /// The accuracy of always predicting the most frequent human label.
     pub(super) majority: f64,
-    /// Of the accuracy above the majority's, with its interval.
+    /// The accuracy minus the majority's, with its interval.
     pub(super) above_majority: Option<probity_stats::PairedDifference>,
-    /// Cohen's κ over the claims that were read.
+    /// Cohen's κ over the readable claims.
     pub(super) kappa: Option<f64>,
     pub(super) kappa_interval: Option<probity_stats::Interval>,
-    /// The shares of true ones among people's labels and the judge's.
+    /// The shares of true claims among human labels and among the judge's.
     pub(super) gold_true: f64,
     pub(super) said_true: Option<f64>,
 }
 
-/// Of all claims, of critiques by people, and of those by models; only of those that there are.
+/// For all claims, claims of human critiques, and claims of model critiques, where there are any.
 pub(super) fn accuracies(task: &'static str, claims: &[LabelledClaim<'_>]) -> Vec<AccuracyFigures> {
     let human = |is_human: bool| move |claim: &&LabelledClaim<'_>| (claim.system == HUMAN) == is_human;
     let all: Vec<&LabelledClaim<'_>> = claims.iter().collect();
@@ -60,7 +60,7 @@ impl AccuracyFigures {
     fn of(task: &'static str, critiques: &'static str, claims: &[&LabelledClaim<'_>]) -> Self {
         let is_right = |claim: &LabelledClaim<'_>| claim.said == Some(claim.gold);
         let gold_true = share(claims, |claim| claim.gold);
-        // Claims of one sample are about one answer: samples are what was drawn.
+        // Claims of one sample are dependent, so samples are the sampling unit.
         let by_item: Vec<&[&LabelledClaim<'_>]> = claims.chunk_by(|a, b| a.item == b.item).collect();
         let units: Vec<(f64, f64)> = by_item
             .iter()
@@ -100,7 +100,7 @@ impl AccuracyFigures {
         }
     }
 
-    /// The table for people.
+    /// The figures as a table.
     pub(super) fn table(all: &[Self]) -> Table {
         let columns = [
             "task", "critiques", "claims", "read", "accuracy", "95% interval", "majority", "above it", "κ", "κ 95%",

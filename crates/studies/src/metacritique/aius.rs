@@ -11,28 +11,28 @@ use crate::query::{Query, QueryStage, Readout};
 use crate::written::{WrittenOutcome, dry_text};
 use crate::{MethodError, RowError};
 
-/// The stage, and its table.
+/// The name of the stage and of its table.
 pub(super) const AIUS: &str = "aius";
 
-/// Tokens of a short claim with the end of its line: stand-ins are no shorter.
+/// Tokens of a short claim with its line end; stand-ins are no shorter.
 const SHORT_CLAIM: usize = 8;
 
-/// The claims of a critique, or why there is none.
+/// The claims of a critique, or why there are none.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Aius {
     pub(super) claims: Vec<String>,
     pub(super) ended: ListedOutcome,
-    /// Lines that said again what a line before had said; they count once.
+    /// Duplicate lines, which count once.
     pub(super) repeated: usize,
     pub(super) prompt_tokens: Option<usize>,
     pub(super) tokens: Option<usize>,
 }
 
-/// What outcomes call a critique in which no claim is found.
+/// The outcome of a critique without claims.
 const NO_AIUS: &str = "no_aius";
 
 impl Aius {
-    /// That somebody else has found.
+    /// Claims from another source.
     pub(super) fn given(claims: Vec<String>) -> Self {
         let ended = ListedOutcome::of(WrittenOutcome::Written, claims.len(), NO_AIUS);
         Self { claims, ended, repeated: 0, prompt_tokens: None, tokens: None }
@@ -42,12 +42,12 @@ impl Aius {
         Self { ended, ..Self::given(Vec::new()) }
     }
 
-    /// One claim a line; a text that was cut off has said its last line in part.
+    /// One claim per line; the last line of a truncated text is incomplete.
     fn of(result: &GenerateResult, most: usize) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
         let (mut claims, repeated) = listed(whole_lines(&list_text(result), is_cut));
-        // What a list has too much it was not wanted to have.
+        // A list with too many claims counts as truncated.
         let written = if claims.len() > most { WrittenOutcome::Truncated } else { written };
         let ended = ListedOutcome::of(written, claims.len(), NO_AIUS);
         claims.truncate(most);
@@ -56,7 +56,7 @@ impl Aius {
     }
 }
 
-/// A critique whose claims are wanted.
+/// A critique to split into claims.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExtractionJob<'a> {
     /// The sample's id.
@@ -66,7 +66,7 @@ pub(super) struct ExtractionJob<'a> {
     pub(super) critique: &'a str,
 }
 
-/// The stage that takes critiques apart: a row for each claim.
+/// The stage that splits critiques: one row per claim.
 pub(super) fn stage<'a>(
     jobs: Vec<ExtractionJob<'a>>,
     prompt: &'a ReadyPrompt,
@@ -88,7 +88,7 @@ pub(super) fn stage<'a>(
     QueryStage { name: AIUS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
 }
 
-/// The claims that a critique makes, one on each line.
+/// Reads the claims of a critique, one per line.
 pub(super) struct AiusReadout<'a> {
     jobs: Vec<ExtractionJob<'a>>,
     tokens: usize,
@@ -111,7 +111,7 @@ impl Readout for AiusReadout<'_> {
         Ok(Some(Aius::none(ListedOutcome::Text(WrittenOutcome::Empty))))
     }
 
-    /// A critique without claims has a row that says why.
+    /// A critique without claims has one row with the reason.
     fn rows(&self, _: usize, identity: Value, aius: &Aius) -> serde_json::Result<Vec<Value>> {
         let row = |place: usize, claim: Option<&String>| {
             let mut row = identity.clone();
@@ -165,7 +165,7 @@ impl Readout for AiusReadout<'_> {
     }
 }
 
-/// A row that was written before, or by somebody else: the claim is enough.
+/// A row written before or provided by the user; the claim alone is enough.
 #[derive(Deserialize)]
 struct GivenAiu {
     number: Option<usize>,

@@ -1,4 +1,4 @@
-//! Claims, decided one by one: precision of a critique's own claims, recall of the reference's.
+//! Decides single claims: precision of a critique's claims, recall of the reference's.
 
 use probity_lm::{GenerateResult, LanguageModel, Outcome};
 use serde_json::json;
@@ -12,21 +12,21 @@ use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::query::{ChoiceReadout, ChoiceText, Query, QueryStage};
 use crate::question::labels_in_any_case;
 
-/// Is a claim of a critique true of the answer (equations 1 and 2)?
+/// Whether a critique's claim is true of the answer (equations 1 and 2).
 pub(super) const PRECISION: &str = "precision";
-/// Does a critique make a claim of the reference (equations 3 and 4)?
+/// Whether a critique makes a claim of the reference (equations 3 and 4).
 pub(super) const RECALL: &str = "recall";
 
-/// A claim to be decided.
+/// A claim to decide.
 pub(super) struct Claim<'a> {
     /// The sample's id.
     pub(super) item: &'a str,
-    /// The critique that is scored by it.
+    /// The critique scored by it.
     pub(super) candidate: &'a str,
-    /// Which of its critique's claims; for recall, of the reference's.
+    /// The number of the claim in its critique, or in the reference for recall.
     pub(super) number: usize,
     pub(super) aiu: &'a str,
-    /// What is shown besides the claim; nothing is asked where one of these is empty.
+    /// The texts shown with the claim; the model is not queried if one is empty.
     pub(super) slots: Slots<'a>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ClaimJudge<'a> {
     pub(super) tokens: u32,
 }
 
-/// Whether the model finds the claim true.
+/// Whether the model judges the claim true.
 pub(super) fn is_true(answer: &Answer<usize>) -> Option<bool> {
     answer.value.map(|option| option == 0)
 }
@@ -83,7 +83,7 @@ fn unparsed(why: String) -> Outcome {
     Outcome::Unparsed { why }
 }
 
-/// The rationale's last words.
+/// The conclusion of the rationale.
 fn of_conclusion(result: &GenerateResult) -> Answer<usize> {
     let no_end = || unparsed(format!("the rationale does not end in `{MARKER} true` or `{MARKER} false`"));
     let answer = Answer::from_text(result, |text| conclusion(text).ok_or_else(no_end));
@@ -91,7 +91,7 @@ fn of_conclusion(result: &GenerateResult) -> Answer<usize> {
     with_rationale(Answer { value, ..Answer::none(answer.outcome) }, result)
 }
 
-/// The labels behind the rationale's last marker.
+/// The labels after the rationale's last marker.
 fn of_marker(result: &GenerateResult) -> Answer<usize> {
     let no_marker = || unparsed(format!("the rationale has no `{MARKER}`, behind which the label would stand"));
     let is_at_marker = |text: &str| is_last_marker(&result.text, text).then_some(()).ok_or_else(no_marker);

@@ -1,4 +1,4 @@
-//! Judges of whole texts: the baselines on critiques, and what refined answers are worth.
+//! Judges of whole texts: baselines on critiques, and the quality of refined answers.
 
 use probity_data::Sample;
 use probity_lm::LanguageModel;
@@ -19,21 +19,21 @@ const OF_CRITIQUES: &str = "Whether what the critique says of the answer is true
 
 const OF_ANSWERS: &str = "Whether the answer is correct, answers the whole question, and gives reasons that hold.";
 
-/// A stage in which whole texts are judged.
+/// A stage that judges whole texts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comparison {
     pub(super) name: &'static str,
     mode: Mode,
-    /// What `--prompt` calls the judge's prompt.
+    /// The judge's prompt in `--prompt`.
     prompt: &'static str,
-    /// What is compared, in the prompt.
+    /// The noun in the prompt.
     noun: &'static str,
     criteria: &'static str,
-    /// The sample as the judge is shown it.
+    /// Converts a sample to what the judge sees.
     pub(super) shown: fn(&Sample) -> Sample,
 }
 
-/// Critiques, rated one by one.
+/// Critiques rated individually.
 pub(super) const SINGLE: Comparison = Comparison {
     name: "single",
     mode: Mode::Pointwise,
@@ -43,11 +43,11 @@ pub(super) const SINGLE: Comparison = Comparison {
     shown: of_critiques,
 };
 
-/// Critiques, two at a time.
+/// Pairs of critiques.
 pub(super) const PAIRWISE: Comparison =
     Comparison { name: "pairwise", mode: Mode::Pairwise, prompt: JUDGED[1], ..SINGLE };
 
-/// Refined answers, two at a time, the answer itself among them.
+/// Pairs of refined answers, including the original answer.
 pub(super) const REFINED_PAIRS: Comparison = Comparison {
     name: "refined_pairs",
     prompt: JUDGED[2],
@@ -95,7 +95,7 @@ pub(super) fn judge<'m>(
     Ok(ModelJudge::new(&options, model)?.called(format!("/{}", stage.name)))
 }
 
-/// Texts that are judged together: one, or two.
+/// One or two texts judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ComparedTexts<'a> {
     /// Position of the sample.
@@ -104,7 +104,7 @@ pub(super) struct ComparedTexts<'a> {
     pub(super) second: Option<ShownText<'a>>,
 }
 
-/// Units in each of their orders: the questions to a judge.
+/// Units in each of their orders, as questions to a judge.
 pub(super) struct ComparedUnits<'a> {
     units: &'a [ComparedTexts<'a>],
     /// The position of the unit, and whether its second text is shown first.
@@ -113,7 +113,7 @@ pub(super) struct ComparedUnits<'a> {
 }
 
 impl<'a> ComparedUnits<'a> {
-    /// The questions of a stage of that name; `samples` are as the judge is shown them.
+    /// The questions of a stage with this name; `samples` are as shown to the judge.
     pub(super) fn new(name: &str, samples: &'a [Sample], units: &'a [ComparedTexts<'a>]) -> Self {
         let orders = |(number, unit): (usize, &ComparedTexts<'_>)| {
             let orders = if unit.second.is_some() { &[false, true][..] } else { &[false] };
@@ -133,7 +133,7 @@ impl<'a> ComparedUnits<'a> {
         Self { units, asked, questions }
     }
 
-    /// The stage in which the judge answers them.
+    /// The stage that answers the questions.
     pub(super) fn stage<'s>(
         &'s self,
         name: &'static str,
@@ -148,7 +148,7 @@ impl<'a> ComparedUnits<'a> {
         JudgeStage { name, judges: vec![(judge, &self.questions)], identity: Box::new(identity), inputs }
     }
 
-    /// What the verdicts come to for each unit.
+    /// Combines the verdicts of each unit.
     pub(super) fn settle(&self, verdicts: &[JudgeVerdict], labels: bool) -> Vec<UnitVerdict> {
         let verdicts = self.asked.iter().zip(verdicts).map(|((unit, turned), said)| (*unit, *turned, &said.decided));
         let settled = UnitVerdict::settle(self.units.len(), verdicts, labels);

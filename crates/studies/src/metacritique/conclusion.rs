@@ -1,43 +1,43 @@
-//! What a rationale comes to: its last statement about the claim.
+//! Parses the conclusion of a rationale: its last statement about the claim.
 
-/// Behind this a rationale says what it comes to.
+/// The marker before the conclusion.
 pub(super) const MARKER: &str = "the claim is";
 
-/// What a statement may call a claim that is true, and one that is not.
+/// The words for true claims, and for false ones.
 const RIGHT: [&str; 8] = ["true", "correct", "right", "accurate", "valid", "factual", "holds", "hold"];
 const WRONG: [&str; 11] = [
     "false", "incorrect", "wrong", "inaccurate", "invalid", "untrue", "mistaken", "erroneous", "unfactual",
     "nonfactual", "misleading",
 ];
-/// Verbs that a statement begins with; the apostrophe of `isn't` parts it.
+/// Verbs that begin a statement; `isn't` is split at the apostrophe.
 const VERBS: [&str; 22] = [
     "is", "was", "isn", "wasn", "be", "are", "seems", "appears", "remains", "proves", "must", "can", "cannot", "could",
     "couldn", "should", "does", "doesn", "holds", "hold", "turns", "has",
 ];
-/// Those that deny what follows.
+/// Verbs and words that negate what follows.
 const NEGATIONS: [&str; 9] = ["not", "never", "isn", "wasn", "aren", "doesn", "couldn", "cannot", "hardly"];
-/// Words that may stand between the verb and the label.
+/// Words allowed between the verb and the label.
 const FILLERS: [&str; 26] = [
     "therefore", "thus", "hence", "so", "also", "indeed", "clearly", "likely", "probably", "actually", "in", "fact",
     "t", "to", "be", "out", "been", "being", "found", "deemed", "considered", "after", "all", "however", "then",
     "simply",
 ];
-/// What a later sentence may speak of the claim as.
+/// Words by which a later sentence may refer to the claim.
 const PRONOUNS: [&str; 4] = ["it", "this", "that", "statement"];
 
-/// A word, and the number of its sentence.
+/// A word with the number of its sentence.
 type Word<'t> = (&'t str, usize);
 
-/// What a statement says.
+/// The result of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum CritiqueVerdict {
     Label(bool),
-    /// It speaks of the claim, and neither label is in it.
+    /// About the claim, but without a label.
     Unclear,
 }
 
-/// The label that the last statement about the claim gives it, or the text where it is one word alone. None where the
-/// last statement is unclear, or where a later sentence says the opposite of it without naming the claim.
+/// The label in the last statement about the claim, or of a text that is a single word. `None` if that statement is
+/// unclear, or if a later sentence contradicts it without naming the claim.
 pub(super) fn conclusion(text: &str) -> Option<bool> {
     let lower = text.to_lowercase();
     let words = words(&lower);
@@ -46,15 +46,15 @@ pub(super) fn conclusion(text: &str) -> Option<bool> {
     }
     let about = |start: usize| matches!(words[start].0, "claim" | "claims").then(|| statement(&words[start + 1..]));
     let (start, said) = (0..words.len()).rev().find_map(|start| Some((start, about(start)??)))?;
-    let Said::Label(last) = said else { return None };
+    let CritiqueVerdict::Label(last) = said else { return None };
     let sentence = words[start].1;
     let later = words.iter().position(|(_, number)| *number > sentence).unwrap_or(words.len());
     let takes_back = words[later..].chunk_by(|a, b| a.1 == b.1).any(|sentence| says_opposite(sentence, last));
     (!takes_back).then_some(last)
 }
 
-/// Whether the marker of a rationale is the last one, in whatever case, and outside any thought. `answer` is the
-/// rationale with spaces in place of its thoughts.
+/// Whether the marker at the end of a rationale is its last one, ignoring case, and outside any thought. `answer` is
+/// the rationale with thoughts replaced by spaces.
 pub(super) fn is_last_marker(rationale: &str, answer: &str) -> bool {
     answer.to_ascii_lowercase().rfind(MARKER).is_some_and(|at| rationale.rfind(MARKER) == Some(at))
 }
@@ -74,29 +74,29 @@ fn label(word: &str) -> Option<bool> {
     WRONG.contains(&word).then_some(false)
 }
 
-/// What is said in the words behind a subject; `None` where no verb follows it.
-fn statement(words: &[Word<'_>]) -> Option<Said> {
+/// The statement in the words after a subject; `None` if no verb follows.
+fn statement(words: &[Word<'_>]) -> Option<CritiqueVerdict> {
     if !words.first().is_some_and(|(verb, _)| VERBS.contains(verb)) {
         return None;
     }
     let mut is_not = false;
     for (word, _) in words {
         if let Some(is_true) = label(word) {
-            return Some(Said::Label(is_true != is_not));
+            return Some(CritiqueVerdict::Label(is_true != is_not));
         }
         if NEGATIONS.contains(word) {
             is_not = !is_not;
         } else if !FILLERS.contains(word) && !VERBS.contains(word) {
-            return Some(Said::Unclear);
+            return Some(CritiqueVerdict::Unclear);
         }
     }
-    Some(Said::Unclear)
+    Some(CritiqueVerdict::Unclear)
 }
 
-/// Whether a sentence that follows the last statement gives the claim the other label: as `it` or `this`, in two or
-/// three words (`Verdict: false`), or as a claim of which more is said than a label.
+/// Whether a later sentence gives the claim the opposite label: about `it` or `this`, in at most three words (`Verdict:
+/// false`), or with a label in a sentence that mentions the claim.
 fn says_opposite(sentence: &[Word<'_>], last: bool) -> bool {
-    let opposite = |said: Said| said == Said::Label(!last);
+    let opposite = |said: CritiqueVerdict| said == CritiqueVerdict::Label(!last);
     let by_pronoun = (0..sentence.len())
         .filter(|start| PRONOUNS.contains(&sentence[*start].0))
         .any(|start| statement(&sentence[start + 1..]).is_some_and(opposite));

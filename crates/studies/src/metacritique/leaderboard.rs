@@ -1,4 +1,4 @@
-//! Systems that write critiques, by what their critiques score.
+//! The leaderboard of systems that write critiques, by the scores of their critiques.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use crate::figures::{ShareFigure, bounds, mean, number};
 use crate::thresholds::FEW_UNITS;
 use crate::{Cell, Table, cells};
 
-/// What the importer calls critiques that people wrote.
+/// The importer's name for human critiques.
 pub(super) const HUMAN: &str = "human";
 
-/// More rows of a table are left to `summary.json`.
+/// The maximum number of rows in a printed table; `summary.json` has all.
 const SHOWN: usize = 40;
-/// Who wins so many draws is clear of the other.
+/// A system that wins at least this share of draws is clearly better.
 const CLEAR: f64 = 0.975;
-/// Pairs of systems that share fewer samples are left to `summary.json`: a draw of so few says nothing.
+/// Pairs of systems with fewer shared samples are only in `summary.json`, since their bootstrap is not informative.
 const FEW_SHARED: usize = 5;
 
-/// A critique's place and what its claims came to.
+/// A critique with the tally of its claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScoredCritique<'a> {
-    /// Position of the sample in the order of ids, which groups of a jackknife and draws follow.
+    /// Position of the sample sorted by id, which also orders jackknife groups and draws.
     pub(super) item: usize,
     /// The candidate's id.
     pub(super) system: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct ScoredCritique<'a> {
 }
 
 impl<'a> ScoredCritique<'a> {
-    /// Of all candidates, whose tallies are in the order of the data, in the order of ids.
+    /// All candidates sorted by id; `tallies` is in data order.
     pub(super) fn all(samples: &'a [Sample], tallies: &[CritiqueTally]) -> Vec<Self> {
         let ids: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
@@ -51,70 +51,70 @@ impl<'a> ScoredCritique<'a> {
     }
 }
 
-/// Figures of one score of several critiques.
+/// Figures of one score over several critiques.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ScoreFigures {
-    /// The mean over critiques that have the score.
+    /// The mean over critiques with the score.
     #[serde(rename = "macro")]
     pub(super) of_critiques: FigureEstimate<ShareFigure>,
     /// Over all claims together.
     pub(super) micro: FigureEstimate<ShareFigure>,
-    /// The mean under the other convention for what could not be read.
+    /// The mean under the other convention for unreadable labels.
     pub(super) other_convention: Option<f64>,
-    /// Critiques that have the score.
+    /// Critiques with the score.
     pub(super) critiques: usize,
 }
 
-/// What the critiques of a system, or of several, come to.
+/// Figures of the critiques of one or several systems.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct SystemFigures {
+pub(super) struct CritiqueSystem {
     pub(super) system: String,
     pub(super) critiques: usize,
     pub(super) precision: ScoreFigures,
     pub(super) recall: ScoreFigures,
     pub(super) f1: ScoreFigures,
-    /// Labels of all claims.
+    /// The labels of all claims.
     pub(super) claims: CritiqueTally,
-    /// Its place by mean F1, and how sure that is; absent for several systems together.
+    /// The rank by mean F1 with its uncertainty; absent for several systems together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rank: Option<RankFigures>,
 }
 
-/// A system's place among the others over bootstrap draws of the samples.
+/// A system's rank over bootstrap draws of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct RankFigures {
-    /// By mean F1 over all samples, from 1.
+    /// The rank by mean F1 over all samples, from 1.
     rank: usize,
-    /// The 2.5% and 97.5% quantiles of its place in draws that hold a critique of it.
+    /// The 2.5% and 97.5% quantiles of its rank, over draws that contain one of its critiques.
     low: Option<f64>,
     high: Option<f64>,
-    /// The share of these draws in which it is first; ties are shared.
+    /// The share of these draws in which it is first; ties are split.
     first: Option<f64>,
-    /// Such draws.
+    /// The number of these draws.
     draws: usize,
 }
 
-/// Two systems over the samples in which both have an F1.
+/// Two systems, compared over the samples in which both have an F1.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SystemPair {
     first: String,
     second: String,
     samples: usize,
-    /// Of the mean F1.
+    /// The difference in mean F1.
     #[serde(flatten)]
     difference: PairedDifference,
-    /// The share of bootstrap draws in which the first has the higher mean; even ones count as half.
+    /// The share of bootstrap draws in which the first has the higher mean; ties count as half.
     first_wins: f64,
 }
 
-/// All systems.
+/// The leaderboard.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Leaderboard {
-    /// The best mean F1 first.
-    pub(super) systems: Vec<SystemFigures>,
-    /// All critiques, and where some are by people those by models.
-    pub(super) together: Vec<SystemFigures>,
-    /// Those that share two samples at least.
+    /// Sorted by mean F1, best first.
+    pub(super) systems: Vec<CritiqueSystem>,
+    /// All critiques together; if some are human, also those of models.
+    pub(super) together: Vec<CritiqueSystem>,
+    /// The pairs of systems that share at least two samples.
     pub(super) pairs: Vec<SystemPair>,
     pub(super) resampling: Resampling,
 }
@@ -128,28 +128,28 @@ impl Leaderboard {
         let f1_of = |critiques: &[&ScoredCritique<'_>]| -> BTreeMap<usize, f64> {
             critiques.iter().filter_map(|one| Some((one.item, one.tally.scores(unread).f1?))).collect()
         };
-        let mut systems: Vec<(SystemFigures, BTreeMap<usize, f64>)> =
-            by_system.iter().map(|(name, own)| (SystemFigures::of(name, own, unread), f1_of(own))).collect();
+        let mut systems: Vec<(CritiqueSystem, BTreeMap<usize, f64>)> =
+            by_system.iter().map(|(name, own)| (CritiqueSystem::of(name, own, unread), f1_of(own))).collect();
         systems.sort_by(|(a, _), (b, _)| {
-            let value = |one: &SystemFigures| one.f1.of_critiques.figure.share.unwrap_or(f64::NEG_INFINITY);
+            let value = |one: &CritiqueSystem| one.f1.of_critiques.figure.share.unwrap_or(f64::NEG_INFINITY);
             value(b).total_cmp(&value(a)).then_with(|| a.system.cmp(&b.system))
         });
-        let (mut systems, scores): (Vec<SystemFigures>, Vec<BTreeMap<usize, f64>>) = systems.into_iter().unzip();
+        let (mut systems, scores): (Vec<CritiqueSystem>, Vec<BTreeMap<usize, f64>>) = systems.into_iter().unzip();
         let samples = critiques.iter().map(|critique| critique.item + 1).max().unwrap_or(0);
         let ranks = ranks(&scores, samples, &resampling);
         systems.iter_mut().zip(ranks).for_each(|(system, rank)| system.rank = Some(rank));
         let all: Vec<&ScoredCritique<'_>> = critiques.iter().collect();
-        let mut together = vec![SystemFigures::of("all", &all, unread)];
+        let mut together = vec![CritiqueSystem::of("all", &all, unread)];
         if by_system.contains_key(HUMAN) && by_system.len() > 2 {
             let models: Vec<&ScoredCritique<'_>> = critiques.iter().filter(|one| one.system != HUMAN).collect();
-            together.push(SystemFigures::of("all but human", &models, unread));
+            together.push(CritiqueSystem::of("all but human", &models, unread));
         }
         let names: Vec<&str> = systems.iter().map(|system| system.system.as_str()).collect();
         let pairs = pairs(&names, &scores, &resampling);
         Self { systems, together, pairs, resampling }
     }
 
-    /// Why the first system cannot be called the best; nothing where it can, or where there is no other.
+    /// Why the first system is not clearly the best; `None` if it is or has no competitor.
     pub(super) fn doubt(&self) -> Option<String> {
         let [first, next, ..] = self.systems.as_slice() else {
             let few = self.together[0].critiques < FEW_UNITS;
@@ -165,7 +165,7 @@ impl Leaderboard {
         }
     }
 
-    /// The tables for people.
+    /// The printed tables.
     pub(super) fn tables(&self) -> Vec<Table> {
         let columns = [
             "critiques by", "rank (95%)", "first", "critiques", "precision", "recall", "F1", "F1 95%", "micro P",
@@ -226,7 +226,7 @@ impl Leaderboard {
     }
 }
 
-impl SystemFigures {
+impl CritiqueSystem {
     fn of(system: &str, critiques: &[&ScoredCritique<'_>], unread: Unread) -> Self {
         let other = if unread == Unread::False { Unread::LeftOut } else { Unread::False };
         let by =
@@ -271,7 +271,7 @@ impl SystemFigures {
 
     fn cells(&self) -> impl Iterator<Item = Cell> {
         let rank = self.rank.map(|rank| {
-            // Those that are level share their places: 2.5 is second or third. Quantiles may lie between such.
+            // Ties share their ranks: 2.5 is second or third. Quantiles may fall in between.
             let place = |place: f64| fixed(place, 1).trim_end_matches(".0").to_owned();
             let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({} … {})", place(low), place(high)));
             format!("{}{}", rank.rank, ends.unwrap_or_default())
@@ -289,19 +289,19 @@ impl SystemFigures {
     }
 }
 
-/// The mean over critiques, each with the position of its sample. Critiques of one sample are of one answer: samples are
+/// The mean over critiques, each with the position of its sample. Critiques of one sample are dependent, so samples are
 /// the units of the interval.
 fn mean_of_critiques(values: &[(usize, f64)]) -> FigureEstimate<ShareFigure> {
     let by_sample: Vec<&[(usize, f64)]> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let over = |kept: &[usize]| mean(kept.iter().flat_map(|&unit| by_sample[unit].iter().map(|(_, value)| *value)));
     let share = mean(values.iter().map(|(_, value)| *value));
-    // Shares of a few claims are no verdicts, though they may all be 0 or 1: the jackknife alone.
+    // Proportions of a few claims are not binary, even if all are 0 or 1, so the jackknife is used alone.
     let interval = jackknife(by_sample.len(), Resampling::default().confidence, Range::SHARE, over);
     FigureEstimate::new(ShareFigure { share }, interval)
 }
 
-/// Precision, recall and F1 over all claims together. Claims of one sample stand or fall together, so samples are the
-/// units of the intervals.
+/// Precision, recall and F1 over all claims together. Claims of one sample are dependent, so samples are the units of
+/// the intervals.
 fn micro(critiques: &[&ScoredCritique<'_>], unread: Unread) -> [FigureEstimate<ShareFigure>; 3] {
     let mut units: BTreeMap<usize, [(f64, f64); 2]> = BTreeMap::new();
     for critique in critiques {
@@ -333,7 +333,7 @@ fn micro(critiques: &[&ScoredCritique<'_>], unread: Unread) -> [FigureEstimate<S
     [estimate(0), estimate(1), FigureEstimate::new(ShareFigure { share: value }, interval)]
 }
 
-/// The place of each system, whose F1 is by sample, in the order of the systems.
+/// The rank of each system, from its F1 by sample.
 fn ranks(scores: &[BTreeMap<usize, f64>], samples: usize, resampling: &Resampling) -> Vec<RankFigures> {
     let mut places: Vec<Vec<f64>> = vec![Vec::new(); scores.len()];
     let mut first = vec![0.0; scores.len()];
@@ -346,13 +346,13 @@ fn ranks(scores: &[BTreeMap<usize, f64>], samples: usize, resampling: &Resamplin
             let Some(own) = own else { continue };
             let above = means.iter().flatten().filter(|other| *other > own).count();
             let level = means.iter().flatten().filter(|other| *other == own).count();
-            // Those that are level share the places that they take.
+            // Ties share the mean of their ranks.
             places[system].push(above as f64 + f64::midpoint(level as f64, 1.0));
             first[system] += if *own == best { 1.0 / shared as f64 } else { 0.0 };
         }
     }
     let figures = |(system, mut places): (usize, Vec<f64>)| {
-        // One sample is all that can be drawn of one, and says nothing of others.
+        // A system with one sample has no meaningful interval.
         if scores[system].len() < 2 {
             return RankFigures { rank: system + 1, low: None, high: None, first: None, draws: 0 };
         }

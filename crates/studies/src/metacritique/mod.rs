@@ -34,7 +34,7 @@ use crate::builtin::Builtin;
 use crate::question::{LayoutOptions, given_twice, short_hash};
 use crate::{LabelledFile, Method, MethodError, MethodReport, Needs, Run, Signature, StageSpec};
 
-/// The texts of a sample that critiques are about.
+/// The field of a sample with the question.
 const QUESTION: &str = "question";
 const ANSWER: &str = "answer";
 const REFERENCE_ANSWER: &str = "reference_answer";
@@ -128,7 +128,7 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
     }
 }
 
-/// What people said, sample by sample, as the file of labels has it; nothing without one.
+/// The human labels by sample, from the file of labels; `None` without one.
 fn labels(params: &MetaCritiqueParams, samples: &[Sample]) -> Result<Option<Vec<LabelledCritiques>>, MethodError> {
     let Some(path) = &params.labels else { return Ok(None) };
     let read = labelled_critiques(path);
@@ -138,14 +138,14 @@ fn labels(params: &MetaCritiqueParams, samples: &[Sample]) -> Result<Option<Vec<
     Ok(Some(labelled))
 }
 
-/// The labels themselves as what was decided, critique by critique.
+/// The human labels as tallies, by critique.
 fn people(labelled: &[LabelledCritiques]) -> Vec<CritiqueTally> {
     let tally = |labels: &[bool]| Tally::of(labels.iter().map(|label| Some(*label)));
     let critiques = labelled.iter().flat_map(|one| &one.critiques);
     critiques.map(|one| CritiqueTally { precision: tally(&one.precision), recall: tally(&one.recall) }).collect()
 }
 
-/// Options that ask a model something, where there is none.
+/// Refuses options that query a model if there is none.
 fn refuse_what_asks(params: &MetaCritiqueParams) -> Result<(), MethodError> {
     let asks = [("--baseline", !params.baseline.is_empty()), ("--refine", params.refine)];
     match asks.into_iter().find(|(_, is_given)| *is_given) {
@@ -156,7 +156,7 @@ fn refuse_what_asks(params: &MetaCritiqueParams) -> Result<(), MethodError> {
     }
 }
 
-/// A signature with a hash of what people said, where there is a file of it.
+/// Adds a hash of the human labels to a signature, if there are any.
 fn with_labels(signature: Signature, labelled: Option<&[LabelledCritiques]>) -> Signature {
     let hash = |labelled: &[LabelledCritiques]| short_hash([format!("{labelled:?}").as_str()]);
     labelled.iter().fold(signature, |signature, labelled| signature.with("labels", &hash(labelled)))

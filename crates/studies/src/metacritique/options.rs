@@ -23,7 +23,7 @@ pub(crate) enum ClaimMode {
 }
 
 impl ClaimMode {
-    /// The same for a judge of whole texts.
+    /// The verdict mode for a judge of whole texts.
     pub(super) fn of_judge(self) -> VerdictMode {
         match self {
             Self::Label => VerdictMode::Label,
@@ -33,7 +33,7 @@ impl ClaimMode {
     }
 }
 
-/// What a claim without a readable label counts as.
+/// The label assumed for a claim without a readable one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unread {
@@ -44,7 +44,7 @@ pub(crate) enum Unread {
     LeftOut,
 }
 
-/// A judge of whole critiques that claims are held against.
+/// A judge of whole critiques, as a baseline for claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Baseline {

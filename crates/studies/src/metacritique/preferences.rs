@@ -1,4 +1,4 @@
-//! Which of two critiques of one answer is better: scores and judges held against people's preferences.
+//! Agreement of scores and judges with human preferences between two critiques of one answer.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use super::leaderboard::HUMAN;
 use crate::figures::{ShareFigure, bounds, number};
 use crate::{Table, cells};
 
-/// Two candidates of a sample, the first of which people prefer.
+/// Two candidates of a sample; people prefer the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PreferredPair {
     pub(super) item: usize,
@@ -18,8 +18,8 @@ pub(super) struct PreferredPair {
     pub(super) worse: usize,
 }
 
-/// The pairs whose gold F1 differs, or where there is none those of the samples' preferences. Critiques by people are
-/// not compared with those by models, whose way of writing differs (the paper's section 3.2).
+/// The pairs whose gold F1 differs, or without any, those of the samples' preferences. Human critiques are not compared
+/// with those of models, whose style differs (the paper's section 3.2).
 pub(super) fn preferred(samples: &[Sample]) -> Vec<PreferredPair> {
     let mut pairs = Vec::new();
     for (item, sample) in samples.iter().enumerate() {
@@ -50,24 +50,24 @@ pub(super) fn preferred(samples: &[Sample]) -> Vec<PreferredPair> {
     pairs
 }
 
-/// How often somebody prefers what is better.
+/// The agreement of a score or judge with preferences.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct PreferenceFigures {
-    /// Who.
+pub(super) struct CritiquePreferences {
+    /// The name of the score or judge.
     pub(super) by: &'static str,
     /// Pairs with a verdict.
     pub(super) pairs: usize,
-    /// Those of them that are level.
+    /// Pairs with a tie.
     pub(super) level: usize,
     /// Pairs without a verdict.
     pub(super) without: usize,
-    /// The share that is right; level ones count as half.
+    /// The share of correct pairs; ties count as half.
     pub(super) accuracy: FigureEstimate<ShareFigure>,
 }
 
-impl PreferenceFigures {
-    /// Of each pair, in the order of the samples: its sample, and how much speaks for its better one: 1, 0, or ½ where
-    /// both are level.
+impl CritiquePreferences {
+    /// `pairs` has, in sample order, the sample of each pair and the preference for its better critique: 1, 0, or ½ for
+    /// a tie.
     pub(super) fn of(by: &'static str, pairs: &[(usize, Option<f64>)]) -> Self {
         let points: Vec<(usize, f64)> = pairs.iter().filter_map(|&(item, point)| Some((item, point?))).collect();
         let units: Vec<(f64, f64)> = points
@@ -83,7 +83,7 @@ impl PreferenceFigures {
         Self { by, pairs: points.len(), level, without, accuracy }
     }
 
-    /// The table for people.
+    /// The figures as a table.
     pub(super) fn table(title: &str, first: &str, share: &str, all: &[Self]) -> Table {
         let mut table = Table::new(title, [first, "pairs", "level", "without", share, "95% interval"]);
         for one in all {
@@ -100,7 +100,7 @@ impl PreferenceFigures {
     }
 }
 
-/// A point for the better of two scores.
+/// 1 if the better text has the higher score, ½ for a tie, else 0.
 pub(super) fn point(better: f64, worse: f64) -> f64 {
     match order(better, worse) {
         Ordering::Greater => 1.0,

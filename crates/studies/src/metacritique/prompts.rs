@@ -1,4 +1,4 @@
-//! The prompts of `MetaCritique`, made ready for a model.
+//! The prompts of `MetaCritique`, prepared for a model.
 
 use probity_lm::ModelDescription;
 
@@ -35,7 +35,7 @@ pub(super) const TEMPLATES: &[Builtin] = &[
     },
 ];
 
-/// The prompts of the judges of whole texts: of the baselines, and of refined answers. They have the slots of `judge`'s.
+/// The prompts of judges of whole texts: baselines and refined answers. They have the slots of `judge`.
 pub(super) const JUDGED: [&str; 3] = ["single", "pairwise", "refined-pairs"];
 
 /// The labels of a claim.

@@ -1,4 +1,4 @@
-//! What all labels, judges and refinements come to.
+//! The report of `metacritique`: claim labels, baselines and refinements.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::accuracy::AccuracyFigures;
-use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
+use super::leaderboard::{CritiqueSystem, Leaderboard, ScoredCritique};
 use super::options::{MetaCritiqueParams, Unread};
-use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
+use super::preferences::{CritiquePreferences, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
 use crate::answer::Answer;
 use crate::conclusion::percent;
@@ -25,37 +25,37 @@ use crate::{
 /// The table of scores.
 const SCORES_TABLE: &str = "scores";
 
-/// Two texts of a sample that were compared: critiques, or answers that were refined by them.
+/// A comparison of two texts of a sample: critiques, or answers refined with them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ComparedPair {
     pub(super) item: usize,
     pub(super) first: usize,
-    /// Absent where that is the answer as it was.
+    /// Absent for the original answer.
     pub(super) second: Option<usize>,
-    /// How much speaks for the first.
+    /// The preference for the first, from 0 to 1.
     pub(super) p: Option<f64>,
 }
 
 impl ComparedPair {
-    /// What speaks for that one of the two: 1, 0, or ½ where they tie.
+    /// The point for one of the two: 1, 0, or ½ for a tie.
     fn point_for(&self, better: usize) -> Option<f64> {
         let p = self.p?;
         Some(point(if better == self.first { p } else { 1.0 - p }, 0.5))
     }
 }
 
-/// What was found, as far as the run has come.
+/// The results so far.
 pub(super) struct CritiqueFindings<'a> {
     params: &'a MetaCritiqueParams,
     samples: &'a [Sample],
     pub(super) outcomes: Outcomes,
-    /// References that the model wrote.
+    /// Generated references.
     pub(super) written_references: usize,
-    /// Claims that a list had more than once.
+    /// Duplicate claims in lists.
     pub(super) repeated: usize,
-    /// Of each critique, sample by sample.
+    /// One per critique, sample by sample.
     pub(super) tallies: Vec<CritiqueTally>,
-    /// Where people labelled the same claims.
+    /// Empty without human labels of the same claims.
     pub(super) accuracy: Vec<AccuracyFigures>,
     /// The baseline's rating of each critique.
     pub(super) single: Option<Vec<Option<f64>>>,
@@ -65,25 +65,25 @@ pub(super) struct CritiqueFindings<'a> {
     mass: Vec<(f64, bool)>,
 }
 
-/// What was said of a system's critiques as a whole.
+/// The baselines' verdicts on a system's critiques.
 #[derive(Default)]
 struct WholeCritiques<'a> {
     system: &'a str,
     ratings: Vec<f64>,
-    /// Of each pair: 1, ½ or 0.
+    /// One value per pair: 1, ½ or 0.
     won: Vec<f64>,
 }
 
 /// A row of the table of scores.
 #[derive(Serialize)]
-struct ScoreRow<'a> {
+struct CritiqueScoreRow<'a> {
     item: &'a str,
     candidate: &'a str,
     attribute: &'static str,
     score: Option<f64>,
-    /// Under the other convention for what could not be read.
+    /// Under the other convention for unreadable labels.
     other_convention: Option<f64>,
-    /// The labels behind it; absent for F1, which has those of both.
+    /// The labels of the score; absent for F1, which combines both.
     #[serde(skip_serializing_if = "Option::is_none")]
     claims: Option<Tally>,
     outcome: &'static str,
@@ -106,7 +106,7 @@ impl<'a> CritiqueFindings<'a> {
         }
     }
 
-    /// Counts a claim that was decided.
+    /// Counts a decided claim.
     pub(super) fn decided(&mut self, verdict: &Answer<usize>) {
         self.outcomes.add(&verdict.outcome);
         self.mass.extend(verdict.mass.map(|mass| (mass, verdict.outcome.is_low_mass())));
@@ -120,7 +120,7 @@ impl<'a> CritiqueFindings<'a> {
         self.tallies.iter().map(|tally| tally.scores(self.params.unread)).collect()
     }
 
-    /// By sample and candidate.
+    /// Groups values by sample and candidate.
     fn by_sample<T: Copy>(&self, all: &[T]) -> Vec<Vec<T>> {
         let mut rest = all;
         let own = |sample: &Sample| {
@@ -131,7 +131,7 @@ impl<'a> CritiqueFindings<'a> {
         self.samples.iter().map(own).collect()
     }
 
-    /// Writes the scores and sums up.
+    /// Writes the scores and returns the report.
     pub(super) fn report(self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         self.write_scores(run)?;
         let resampling =
@@ -195,7 +195,7 @@ impl<'a> CritiqueFindings<'a> {
             let others = tally.scores(self.other_convention()).all();
             let claims = [Some(tally.precision), Some(tally.recall), None];
             for (number, attribute) in SCORES.into_iter().enumerate() {
-                let row = ScoreRow {
+                let row = CritiqueScoreRow {
                     item: &sample.id,
                     candidate: &candidate.id,
                     attribute,
@@ -208,7 +208,7 @@ impl<'a> CritiqueFindings<'a> {
                 index += 1;
             }
             if let Some(single) = &self.single {
-                let row = ScoreRow {
+                let row = CritiqueScoreRow {
                     item: &sample.id,
                     candidate: &candidate.id,
                     attribute: "single",
@@ -224,7 +224,7 @@ impl<'a> CritiqueFindings<'a> {
         Ok(())
     }
 
-    /// Scores and judges against the gold scores and preferences in the data.
+    /// Compares scores and judges with the gold scores and preferences in the data.
     fn against_gold(&self, values: &mut Value, tables: &mut Vec<Table>) {
         let has = |attribute: &str| {
             self.samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(attribute))
@@ -254,7 +254,7 @@ impl<'a> CritiqueFindings<'a> {
         }
         let found = self.preferences(&pairs);
         values["preferences"] = json!(found);
-        let mut table = PreferenceFigures::table("Preferences against people's", "by", "right", &found);
+        let mut table = CritiquePreferences::table("Preferences against people's", "by", "right", &found);
         table.note(
             "Of two critiques of one answer by models, how often the one with the higher gold F1 (or the preferred one) has \
              the higher score; level ones count as half.",
@@ -262,12 +262,12 @@ impl<'a> CritiqueFindings<'a> {
         tables.push(table);
     }
 
-    fn preferences(&self, pairs: &[PreferredPair]) -> Vec<PreferenceFigures> {
+    fn preferences(&self, pairs: &[PreferredPair]) -> Vec<CritiquePreferences> {
         let scores = self.by_sample(&self.scores());
         let mut found = Vec::new();
         let mut add = |name, says: &dyn Fn(&PreferredPair) -> Option<f64>| {
             let points: Vec<_> = pairs.iter().map(|pair| (pair.item, says(pair))).collect();
-            found.push(PreferenceFigures::of(name, &points));
+            found.push(CritiquePreferences::of(name, &points));
         };
         for (place, name) in SCORES.into_iter().enumerate() {
             add(name, &|pair| {
@@ -290,7 +290,7 @@ impl<'a> CritiqueFindings<'a> {
         found
     }
 
-    /// What judges of whole critiques say of each system.
+    /// The baselines' verdicts by system.
     fn baselines(&self, values: &mut Value, tables: &mut Vec<Table>) {
         if self.single.is_none() && self.pairwise.is_none() {
             return;
@@ -328,7 +328,7 @@ impl<'a> CritiqueFindings<'a> {
         tables.push(table);
     }
 
-    /// How often a refined answer wins: over the answer as it was, and the better critique's over the other's.
+    /// How often a refined answer wins: against the original answer, and the better critique's against the other's.
     fn refinements(&self, values: &mut Value, tables: &mut Vec<Table>) {
         let Some(units) = &self.refined else { return };
         let scores = self.by_sample(&self.scores());
@@ -337,7 +337,7 @@ impl<'a> CritiqueFindings<'a> {
             .filter(|unit| unit.second.is_none())
             .map(|unit| (unit.item, unit.point_for(unit.first)))
             .collect();
-        let mut found = vec![PreferenceFigures::of("refined answer over the answer", &over_answer)];
+        let mut found = vec![CritiquePreferences::of("refined answer over the answer", &over_answer)];
         for (place, name) in [
             (2, "refined by the critique of higher F1"),
             (0, "refined by the critique of higher precision"),
@@ -355,10 +355,10 @@ impl<'a> CritiqueFindings<'a> {
                 };
                 pairs.push((unit.item, unit.point_for(better)));
             }
-            found.push(PreferenceFigures::of(name, &pairs));
+            found.push(CritiquePreferences::of(name, &pairs));
         }
         values["refinement"] = json!(found);
-        let mut table = PreferenceFigures::table("Refined answers", "which", "wins", &found);
+        let mut table = CritiquePreferences::table("Refined answers", "which", "wins", &found);
         table.note(
             "Judged by the model in both orders; a verdict that turns with the order is even, and counts as half. Pairs of \
              critiques with equal scores are left out.",
@@ -377,7 +377,7 @@ impl<'a> CritiqueFindings<'a> {
         }
     }
 
-    /// Of a judge whose labels nobody has checked.
+    /// The conclusion for a judge without human labels.
     fn of_scores(&self, board: &Leaderboard) -> Conclusion {
         let all = &board.together[0];
         let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
@@ -412,7 +412,7 @@ impl<'a> CritiqueFindings<'a> {
     }
 }
 
-/// Of labels by people.
+/// The conclusion for human labels.
 fn of_labels(board: &Leaderboard) -> Conclusion {
     let all = &board.together[0];
     let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
@@ -441,10 +441,10 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
     }
 }
 
-/// `; best: gpt-4 with F1 .612`, where there are several systems; one that is not clear of the next is only first.
+/// `; best: gpt-4 with F1 .612`, if there are several systems; `first` instead of `best` if it is not clearly better.
 fn best(board: &Leaderboard) -> Option<String> {
-    let first: &SystemFigures = board.systems.first().filter(|_| board.systems.len() > 1)?;
-    let value = |system: &SystemFigures| system.f1.of_critiques.figure.share;
+    let first: &CritiqueSystem = board.systems.first().filter(|_| board.systems.len() > 1)?;
+    let value = |system: &CritiqueSystem| system.f1.of_critiques.figure.share;
     let level = board.systems.iter().filter(|other| value(other) == value(first)).count();
     if level > 1 {
         return Some(format!("; {level} systems are level with F1 {}", fixed(value(first)?, 3)));
@@ -453,7 +453,7 @@ fn best(board: &Leaderboard) -> Option<String> {
     Some(format!("; {called}: {} with F1 {}{clear}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
 }
 
-/// Of a judge's labels in one task, over all critiques.
+/// The agreement of a judge's labels in one task, over all critiques.
 fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     if figures.critiques != "all" {
         return None;
@@ -468,7 +468,7 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     let chance = figures.kappa_interval.is_none_or(|interval| interval.low <= 0.0);
     let above = figures.above_majority.and_then(|above| above.interval).is_some_and(|interval| interval.low > 0.0);
     let unread = figures.claims - figures.read;
-    // Where all is the same whatever is left out there is no interval: of agreement without exception that is no fault.
+    // If omitting any sample changes nothing there is no interval; with perfect agreement that is expected.
     let is_perfect = figures.kappa == Some(1.0) && unread == 0;
     let (trust, because) = if is_perfect && figures.samples >= FEW_UNITS {
         (Trust::Reliable, format!("it says what people say of every claim of {}", counted(figures.samples, "sample")))

@@ -1,19 +1,19 @@
-//! What the labels of claims come to for a critique (equations 1 to 5).
+//! Tallies of claim labels and the resulting scores of a critique (equations 1 to 5).
 
 use serde::Serialize;
 
 use super::options::Unread;
 
-/// How many claims have which label.
+/// The number of claims by label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Tally {
-    /// Those that are true.
+    /// True claims.
     #[serde(rename = "true")]
     pub(super) yes: usize,
-    /// Those that are false.
+    /// False claims.
     #[serde(rename = "false")]
     pub(super) no: usize,
-    /// Those whose label cannot be read.
+    /// Claims with an unreadable label.
     pub(super) unread: usize,
 }
 
@@ -26,26 +26,26 @@ impl Tally {
         })
     }
 
-    /// How many are true, of how many; nothing where there is none.
+    /// The number of true claims and the total; `None` without claims.
     pub(super) fn part(self, unread: Unread) -> Option<(usize, usize)> {
         let all = self.yes + self.no + if unread == Unread::False { self.unread } else { 0 };
         (all > 0).then_some((self.yes, all))
     }
 
-    /// The share that is true.
+    /// The share of true claims.
     pub(super) fn share(self, unread: Unread) -> Option<f64> {
         self.part(unread).map(|(yes, all)| yes as f64 / all as f64)
     }
 }
 
-/// The labels of a critique's claims, and of the reference's under it.
+/// The labels of a critique's claims, and of the reference's claims in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct CritiqueTally {
     pub(super) precision: Tally,
     pub(super) recall: Tally,
 }
 
-/// The three scores of a critique; each is absent where there was no claim to decide.
+/// The three scores of a critique; each is absent without claims to decide.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(super) struct CritiqueScores {
     pub(super) precision: Option<f64>,
@@ -53,11 +53,11 @@ pub(super) struct CritiqueScores {
     pub(super) f1: Option<f64>,
 }
 
-/// The scores by name, in the order of their fields.
+/// The names of the scores in the order of the fields.
 pub(super) const SCORES: [&str; 3] = ["precision", "recall", "f1"];
 
 impl CritiqueScores {
-    /// Of a precision and a recall.
+    /// From precision and recall.
     pub(super) fn of(precision: Option<f64>, recall: Option<f64>) -> Self {
         Self { precision, recall, f1: precision.zip(recall).map(|(p, r)| harmonic(p, r)) }
     }
@@ -74,7 +74,7 @@ impl CritiqueTally {
     }
 }
 
-/// The harmonic mean (equation 5); 0 where either is 0.
+/// The harmonic mean (equation 5); 0 if either is 0.
 pub(super) fn harmonic(precision: f64, recall: f64) -> f64 {
     let sum = precision + recall;
     if sum == 0.0 { 0.0 } else { 2.0 * precision * recall / sum }

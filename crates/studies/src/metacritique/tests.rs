@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::testing::{configured, generated, rehearse, rehearse_from, run, run_from, scored_by, told, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, method};
 
-/// A critique that makes these claims, `good` ones being true.
+/// A critique with these claims; claims that contain `good` are true.
 fn critique(id: &str, claims: &[&str]) -> Candidate {
     Candidate { id: id.to_owned(), text: claims.join(" | ").into(), scores: BTreeMap::new() }
 }
@@ -27,14 +27,14 @@ fn sample(id: &str, critiques: Vec<Candidate>, references: &[&str]) -> Sample {
     }
 }
 
-/// The block of a prompt that is last called so.
+/// The last block of a prompt with this name.
 fn block<'p>(prompt: &'p str, name: &str) -> &'p str {
     let (start, end) = (format!("[Start of {name}]\n"), format!("\n[End of {name}]"));
     let after = prompt.rsplit_once(&start).expect("the block").1;
     after.split_once(&end).expect("its end").0
 }
 
-/// Takes critiques apart at bars; a claim with `good` is true, and a critique makes a claim whose words it holds.
+/// Splits critiques at bars. A claim with `good` is true, and a critique makes a claim if it contains its words.
 fn judge() -> ScriptedModel {
     let is_true = |prompt: &str| {
         let claim = block(prompt, "Claim").to_owned();
@@ -50,7 +50,7 @@ fn judge() -> ScriptedModel {
             // Refined answers are judged as answers to the question.
             let shows_answers = prompt.contains("Which answer is");
             assert!(!(shows_answers && prompt.contains("Criticise the answer")), "{prompt}");
-            // A judge of whole critiques: the longer the better, out of seven or in a pair.
+            // A judge of whole critiques prefers longer ones, on a scale to seven or in a pair.
             return if prompt.contains("[Start of critique]") {
                 (1..=7).map(|k| if k == 2 { 0.8 } else { 0.01 }).collect()
             } else {
@@ -101,7 +101,7 @@ fn claims_become_precision_recall_and_f1() {
     assert_eq!(stages, ["references", "aius", "precision", "recall"]);
     let board = &summary.values["leaderboard"];
     assert_eq!((&board["systems"][0]["system"], &board["systems"][1]["system"]), (&json!("a"), &json!("b")));
-    // Three claims of four are looked at together: two are true.
+    // Of four claims pooled, two are true.
     assert!((board["together"][0]["precision"]["micro"]["share"].as_f64().expect("some") - 0.5).abs() < 1e-12);
     assert!(summary.verdict[0].because.contains("no claim was labelled"), "{:?}", summary.verdict);
 }
@@ -127,7 +127,7 @@ fn references_that_are_missing_are_written_and_what_has_none_has_no_recall() {
     let written: Vec<&Value> = output.rows("references").iter().map(|row| &row["reference"]).collect();
     assert_eq!(written, [&json!("answer"), &json!("critique")]);
     assert_eq!(scores(&output, "a"), [Some(0.5), Some(1.0), Some(2.0 / 3.0)]);
-    // A critique without a text has no claims, and is not shown.
+    // A critique without text has no claims and is not shown.
     assert_eq!(scores(&output, "none"), [None, None, None]);
     assert_eq!(summary.values["written_references"], 2);
     assert_eq!(output.rows("precision")[0]["outcome"], "scored");
@@ -209,11 +209,11 @@ fn baselines_and_refined_answers_have_their_tables() {
     let (result, output) = run(args, &samples, &judge());
     let summary = result.expect("runs");
     let sizes = ["single", "pairwise", "refined", "refined_pairs"].map(|table| output.rows(table).len());
-    // One pair in both orders; two refined answers against the answer and against one another.
+    // One pair in both orders; two refined answers against the original and against each other.
     assert_eq!(sizes, [4, 4, 4, 12]);
     let preferences = summary.values["preferences"].as_array().expect("a list");
     let of = |by: &str| preferences.iter().find(|one| one["by"] == by).expect("there")["accuracy"]["share"].as_f64();
-    // The judge of pairs prefers whatever comes first, which is a tie.
+    // The judge of pairs prefers the first position, which results in a tie.
     assert_eq!((of("f1"), of("single"), of("pairwise")), (Some(1.0), Some(0.5), Some(0.5)));
     let whole = &summary.values["whole_critiques"][0];
     assert_eq!((&whole["wins"], &whole["level"]), (&json!(0.5), &json!(2)), "{whole}");
@@ -287,7 +287,7 @@ fn options_and_samples_that_do_not_fit_are_refused() {
     assert!(configured.lacks(&samples[0]).is_empty());
 }
 
-/// A run over a file of labels, with a model or without.
+/// Runs with a file of labels, with or without a model.
 fn labelled(
     path: &PathBuf,
     more: &Value,
@@ -334,7 +334,7 @@ fn the_labels_of_the_public_file_come_to_its_own_scores() {
     let human = systems.iter().find(|system| system["system"] == "human").expect("there");
     let mean = |score: &str| (human[score]["macro"]["share"].as_f64().expect("some") * 1e4).round() / 1e4;
     assert_eq!(["precision", "recall", "f1"].map(mean), [0.8537, 0.5097, 0.5824], "the paper's Table 2");
-    // Its other half: micro scores of critiques by people and by models.
+    // The other half: micro scores of critiques by people and by models.
     let micro = |of: &Value, score: &str| (of[score]["micro"]["share"].as_f64().expect("some") * 1e4).round() / 1e4;
     assert_eq!(["precision", "recall", "f1"].map(|score| micro(human, score)), [0.8761, 0.4872, 0.6262]);
     let models = &summary.values["leaderboard"]["together"][1];
@@ -363,14 +363,14 @@ fn a_judge_is_held_against_labels_claim_by_claim() {
         let one = accuracy.iter().find(|one| one["task"] == task && one["critiques"] == critiques).expect("there");
         (one["claims"].as_u64(), one["accuracy"]["share"].as_f64())
     };
-    // `bad x` is true by people and not by the judge; of m's recall labels two of three say otherwise.
+    // `bad x` is true by human label but not by the judge; two of three of m's recall labels also differ.
     assert_eq!(of("precision", "all"), (Some(9), Some(6.0 / 9.0)));
     assert_eq!(of("precision", "by people"), (Some(6), Some(0.5)));
     assert_eq!(of("recall", "by models"), (Some(6), Some(4.0 / 6.0)));
     let about: Vec<&str> = summary.verdict.iter().filter_map(|one| one.about.as_deref()).collect();
     assert_eq!(about, ["precision", "recall"]);
 
-    // Labels that are not as many as claims, and labels of claims that are not there.
+    // Fewer labels than claims, and labels of unknown claims.
     let mut wrong = item(0);
     wrong["human_critique"]["precision_labels"] = json!([true]);
     std::fs::write(&path, json!([wrong]).to_string()).expect("written");

@@ -1,4 +1,4 @@
-//! What the model is asked, stage by stage.
+//! The queries of each stage.
 
 use probity_data::{Candidate, CritiqueLabels, LabelledCritiques, Sample};
 use probity_lm::LanguageModel;
@@ -19,20 +19,20 @@ use crate::stage::key;
 use crate::written::WrittenText;
 use crate::{Artefact, Method, MethodError, MethodReport, Run, Signature};
 
-/// What a row calls the answer before it was refined.
+/// The name in rows for the original answer.
 pub(super) const AS_IT_WAS: &str = "(answer)";
 
-/// Everything that is asked about the samples.
+/// The inputs of all queries about the samples.
 pub(super) struct MetaCritiqueWork<'a> {
     pub(super) params: &'a MetaCritiqueParams,
     pub(super) samples: &'a [Sample],
     pub(super) prompts: &'a PromptSet,
-    /// What people said, by the position of the sample.
+    /// The human labels by sample.
     pub(super) labelled: Option<&'a [LabelledCritiques]>,
     pub(super) model: &'a dyn LanguageModel,
 }
 
-/// What a sample's critiques are held against; each may be missing.
+/// The references of a sample; each may be missing.
 #[derive(Debug, Clone, Default)]
 struct HeldAgainst {
     answer: Option<String>,
@@ -41,13 +41,13 @@ struct HeldAgainst {
 
 /// The claims of a sample's critiques.
 struct SampleClaims {
-    /// Of each candidate, in their order.
+    /// One per candidate, in order.
     critiques: Vec<Aius>,
     reference: Option<Aius>,
 }
 
 impl SampleClaims {
-    /// The reference's claims that are looked for in this critique; none in one without a text.
+    /// The reference's claims to look for in this critique; none for an empty one.
     fn held_against(&self, critique: &Candidate) -> &[String] {
         let of_reference = self.reference.as_ref().map_or(&[][..], |aius| &aius.claims);
         if critique.text.trim().is_empty() { &[] } else { of_reference }
@@ -72,14 +72,14 @@ impl MetaCritiqueWork<'_> {
         findings.report(signature, run)
     }
 
-    /// What the parts of a stage depend on: the model, these options and prompts, and what earlier stages left.
+    /// The inputs that a stage's parts depend on: the model, these options and prompts, and earlier artefacts.
     fn inputs(&self, stage: &'static str, options: &[&str], prompts: &[&str], keys: &[&str]) -> Vec<String> {
         let signature = Signature::new(stage, self.model).with_some_options(self.params, options);
         let signature = prompts.iter().fold(signature, |signature, name| self.prompts.get(name).sign(signature));
         std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
     }
 
-    /// The references that the data have, and those that the model writes in the place of what they lack.
+    /// The references in the data, completed by generated ones.
     fn references(
         &self,
         run: &mut Run<'_>,
@@ -93,7 +93,7 @@ impl MetaCritiqueWork<'_> {
             if held.answer.is_none() && !self.params.without_reference_answer {
                 wanted.push(("answer", vec![text(QUESTION)]));
             }
-            // People's labels are of the claims of the reference that they were shown.
+            // Human labels refer to the claims of the reference that people saw.
             if held.critique.is_none() && self.labelled.is_none() {
                 wanted.push(("critique", vec![text(QUESTION), text(ANSWER)]));
             }
@@ -120,7 +120,7 @@ impl MetaCritiqueWork<'_> {
         HeldAgainst { answer: answer.map(str::to_owned), critique: critique.map(ToString::to_string) }
     }
 
-    /// The claims of all critiques: as people took them apart where there are labels, else by the model.
+    /// The claims of all critiques, from the human labels if available, else split by the model.
     fn claims(
         &self,
         against: &[HeldAgainst],
@@ -160,7 +160,7 @@ impl MetaCritiqueWork<'_> {
         Ok((claims, key))
     }
 
-    /// Each claim of each critique, to be checked against question, answer and reference answer.
+    /// The claims of all critiques, to be checked against question, answer and reference answer.
     fn own_claims<'c>(&'c self, against: &'c [HeldAgainst], claims: &'c [SampleClaims]) -> Vec<Claim<'c>> {
         let mut all = Vec::new();
         for ((sample, held), own) in self.samples.iter().zip(against).zip(claims) {
@@ -180,7 +180,7 @@ impl MetaCritiqueWork<'_> {
         all
     }
 
-    /// Each claim of each reference under each critique, to be looked for in it.
+    /// The claims of all references, to be looked for in each critique.
     fn reference_claims<'c>(&'c self, claims: &'c [SampleClaims]) -> Vec<Claim<'c>> {
         let mut all = Vec::new();
         for (sample, own) in self.samples.iter().zip(claims) {
@@ -197,7 +197,7 @@ impl MetaCritiqueWork<'_> {
         all
     }
 
-    /// The prompt has the stage's name.
+    /// Decides claims; the prompt has the stage's name.
     fn decide(
         &self,
         name: &'static str,
@@ -211,7 +211,7 @@ impl MetaCritiqueWork<'_> {
         run.stage(&claims::stage(name, claims, &judge, inputs)?)
     }
 
-    /// What the labels come to for each critique, and where people said too, how often they are theirs.
+    /// Tallies the labels of each critique, and their agreement with human labels if available.
     fn tally(
         &self,
         claims: &[SampleClaims],
@@ -250,7 +250,7 @@ impl MetaCritiqueWork<'_> {
         findings.accuracy = figures;
     }
 
-    /// Whole critiques, judged as the baselines do.
+    /// Judges whole critiques, as the baselines do.
     fn baselines(
         &self,
         signature: Signature,
@@ -286,7 +286,7 @@ impl MetaCritiqueWork<'_> {
         Ok(signature)
     }
 
-    /// The answers as critiques would have them, judged against the answers and against one another.
+    /// Refines answers with the critiques, and compares them with the original and with each other.
     fn refine(
         &self,
         signature: Signature,
@@ -352,7 +352,7 @@ impl MetaCritiqueWork<'_> {
         for verdict in &verdicts {
             findings.outcomes.add(&verdict.decided.outcome);
         }
-        // The judge's own settings would be taken for those of claims; its prompts are told.
+        // The judge's own settings would be mistaken for those of claims; only its prompts are signed.
         for mark in own.templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
@@ -360,17 +360,17 @@ impl MetaCritiqueWork<'_> {
     }
 }
 
-/// How much speaks for the first of a pair; one half where that turns with the order, however sure each side is.
+/// The preference for the first of a pair; ½ if it changes with presentation order, whatever the certainty.
 fn said_of(unit: &UnitVerdict) -> Option<f64> {
     if unit.turns() == Some(true) { Some(0.5) } else { unit.decided.p() }
 }
 
-/// All pairs of so many.
+/// All pairs of `count` items.
 fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).flat_map(move |a| (a + 1..count).map(move |b| (a, b)))
 }
 
-/// The claims that people were shown. Labels without claims cannot be held against a judge's.
+/// The claims that people labelled. Labels without claims cannot be compared with the judge's.
 fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodError> {
     let candidates = &labelled.sample.candidates;
     let lacks = |one: &CritiqueLabels| {

@@ -1,4 +1,4 @@
-//! Stages in which the model writes texts: references that are missing, and refined answers.
+//! Stages that generate texts: missing references and refined answers.
 
 use probity_lm::LanguageModel;
 use serde_json::json;
@@ -6,13 +6,13 @@ use serde_json::json;
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::query::{Query, QueryStage, WrittenReadout};
 
-/// Reference answers and critiques.
+/// The table of reference answers and critiques.
 pub(super) const REFERENCES: &str = "references";
-/// Answers, rewritten as critiques ask for.
+/// The table of answers refined with critiques.
 pub(super) const REFINED: &str = "refined";
 
-/// A text to be written; nothing is asked where a slot is empty. `of` tells it from the sample's others: a field of its
-/// row, and the value.
+/// A text to generate; skipped if a slot is empty. `of` identifies it within the sample: a field of its row with its
+/// value.
 pub(super) fn query<'a>(
     item: &'a str,
     of: (&'static str, &'a str),
@@ -24,7 +24,7 @@ pub(super) fn query<'a>(
     Query::new(format!("{item}/{field}/{value}"), item, identity, prompt, slots).unless_empty()
 }
 
-/// The stage that writes texts of at most so many tokens.
+/// The stage that generates texts of at most `tokens` tokens.
 pub(super) fn stage<'a>(
     name: &'static str,
     queries: Vec<Query<'a>>,

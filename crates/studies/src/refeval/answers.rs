@@ -1,4 +1,4 @@
-//! Answers of the evaluated model, or of whoever has written them to a file.
+//! Answers of the evaluated model, or from a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::question::short_hash;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{MethodError, RowError};
 
-/// The longest answer that is judged, in characters: whole pages.
+/// The maximum length of an answer in characters: several pages.
 const LONGEST: usize = 20_000;
 
-/// Answers from a file, by the question's id.
+/// Answers from a file, by question id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GivenAnswers {
     path: PathBuf,
-    /// With the question that they say they answer.
+    /// Each with the question it claims to answer, if stated.
     answers: BTreeMap<String, (Option<String>, String)>,
     last_line: u64,
 }
@@ -36,7 +36,7 @@ struct AnswerRow {
 }
 
 impl GivenAnswers {
-    /// Reads a file: JSON lines with an `id` and an `answer`, and maybe the `question`.
+    /// Reads JSON lines with `id` and `answer`, and optionally `question`.
     pub(super) fn read(path: &Path) -> Result<Self, DataError> {
         let mut problems = LineProblems {
             example: Some(r#"{"id": "1.0.3", "answer": "…"}"#),
@@ -72,13 +72,13 @@ impl GivenAnswers {
         Ok(Self { path: path.to_owned(), answers, last_line })
     }
 
-    /// Whether there is an answer to a question of that turn.
+    /// Whether there is an answer to any question of this turn.
     pub(super) fn reach(&self, Turn { round, number, .. }: Turn) -> bool {
         let prefix = format!("{round}.{number}.");
         self.answers.keys().any(|id| id.starts_with(&prefix))
     }
 
-    /// How many answers there are.
+    /// The number of answers.
     pub(super) fn count(&self) -> usize {
         self.answers.len()
     }
@@ -106,23 +106,23 @@ impl GivenAnswers {
     }
 }
 
-/// A question as whoever answers it knows it.
+/// A question as the answerer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AskedQuestion {
     pub(super) id: String,
     pub(super) text: String,
 }
 
-/// Who answers.
+/// The source of answers.
 pub(super) enum Answerer<'a> {
     Model(&'a dyn LanguageModel),
     File(&'a GivenAnswers),
-    /// The run ends before anybody is to answer.
+    /// The run ends before any answer is needed.
     Nobody,
 }
 
 impl Answerer<'_> {
-    /// A hash of the answers, where they are from a file.
+    /// A hash of the answers, if from a file.
     pub(super) fn hash(&self) -> Option<String> {
         let Self::File(answers) = self else { return None };
         Some(short_hash([format!("{:?}", answers.answers).as_str()]))
@@ -159,7 +159,7 @@ pub(super) fn stage<'a>(
     }
 }
 
-/// Answers as the model or a file has them.
+/// Reads answers from the model or a file.
 pub(super) struct AnswersReadout<'a> {
     name: &'static str,
     questions: &'a [AskedQuestion],

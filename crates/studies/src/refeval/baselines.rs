@@ -1,4 +1,4 @@
-//! What judgements of units are held against: a judge that sees no unit, BLEU, and embeddings.
+//! Baselines for unit judgements: a judge that sees no unit, BLEU, and embeddings.
 
 use probity_lm::TextEncoder;
 use probity_metrics::{MetricItem, Score, choose};
@@ -17,10 +17,10 @@ use crate::query::{ChoiceReadout, Query, QueryStage};
 use crate::question::labels_in_any_case;
 use crate::{MethodError, Run, Table, cells};
 
-/// The stage that judges answers without units, and its table.
+/// The stage without units, and its table.
 pub(super) const NO_REFERENCE: &str = "no_reference";
 
-/// The stage over these answers.
+/// The stage that judges these answers without units.
 pub(super) fn no_reference<'a>(
     work: &'a RefEvalWork<'_>,
     asked: &'a [AskedUnits],
@@ -45,7 +45,7 @@ pub(super) fn no_reference<'a>(
     })
 }
 
-/// What a judge without units says of each unit: what it says of the answer that covered it.
+/// The verdict of the judge without units for each unit: its verdict on the answer that covered it.
 pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[Answer<usize>]) -> Vec<Option<Verdict>> {
     let mut said = vec![None; results.units.len()];
     for (asked, verdict) in results.asked.iter().zip(verdicts) {
@@ -58,13 +58,13 @@ pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[Answer<usize>]) 
     said
 }
 
-/// How well a number parts what is right from what is wrong.
+/// How well a number separates correct from incorrect units.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ParterFigures {
     by: &'static str,
     mean_correct: Option<f64>,
     mean_incorrect: Option<f64>,
-    /// Of a unit that is right and one that is wrong, how often the right one has the higher number; ties count half.
+    /// The probability that a correct unit has a higher value than an incorrect one; ties count as half.
     auc: Option<f64>,
     units: usize,
 }
@@ -84,7 +84,7 @@ impl ParterFigures {
         }
     }
 
-    /// The table for people.
+    /// The figures as a table.
     pub(super) fn table(all: &[Self]) -> Table {
         let columns = ["by", "units", "mean where correct", "mean where incorrect", "AUC"];
         let mut table = Table::new("Metrics of answers against units", columns);
@@ -100,7 +100,7 @@ impl ParterFigures {
     }
 }
 
-/// The numbers that were asked for, over covered units.
+/// The chosen numbers over covered units.
 pub(super) fn parters(
     work: &RefEvalWork<'_>,
     results: &ExaminationResults,

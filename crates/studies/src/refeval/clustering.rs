@@ -1,19 +1,19 @@
-//! Units that belong together, by their embeddings.
+//! Clusters units by their embeddings.
 
 use kodama::{Method, linkage};
 use probity_lm::{EncoderError, Framed, HiddenStates, TextEncoder};
 
 use crate::{MethodError, Run};
 
-/// Units of a block are clustered together: all pairs of a block are compared, so blocks of one size keep time and
-/// memory per unit the same, however many units there are.
+/// The maximum number of units clustered together. All pairs of a block are compared, so a fixed block size keeps time
+/// and memory per unit constant.
 const BLOCK: usize = 1024;
 
-/// So many texts are embedded between two looks at whether somebody wants the run to end.
+/// The number of texts embedded between checks whether the run should stop.
 const AT_ONCE: usize = 256;
 
-/// The embedding of each text: the mean of its tokens' last hidden states, those of `[CLS]` and `[SEP]` among them, of
-/// length one, as `MiniLM`'s authors take it. A text that is longer than the encoder sees is cut.
+/// The embedding of each text, as in `MiniLM`: the normalised mean of its tokens' last hidden states, including `[CLS]`
+/// and `[SEP]`. Texts longer than the encoder's limit are truncated.
 pub(super) fn embed(
     encoder: &dyn TextEncoder,
     texts: &[&str],
@@ -53,14 +53,14 @@ fn pooled(states: &HiddenStates) -> Vec<f32> {
     sum
 }
 
-/// The cosine of two embeddings.
+/// The cosine similarity of two embeddings.
 pub(super) fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
 }
 
-/// Clusters of at most so many texts, each ascending, in the order of their first: texts are joined by average linkage
-/// of 1 − cosine, and of the tree that comes of it the largest branches that are small enough are the clusters. So the
-/// number of clusters follows from the limit and from the texts.
+/// Clusters of at most `most` texts, each sorted, in the order of their first text. Average linkage over 1 − cosine
+/// builds a tree; the largest branches within the limit are the clusters. The number of clusters therefore follows from
+/// the limit and the texts.
 pub(super) fn clusters(vectors: &[&[f32]], most: usize) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for (block, vectors) in vectors.chunks(BLOCK).enumerate() {
@@ -79,7 +79,7 @@ fn of_block(vectors: &[&[f32]], most: usize) -> Vec<Vec<usize>> {
     }
     let tree = linkage(&mut distances, count, Method::Average);
     let mut found = Vec::new();
-    // The last step joins all; a single text has none.
+    // The last step joins all; a single text has no steps.
     let mut open = vec![if count > 1 { 2 * count - 2 } else { 0 }];
     while let Some(node) = open.pop() {
         let size = if node < count { 1 } else { tree.steps()[node - count].size };

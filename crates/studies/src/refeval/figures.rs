@@ -1,4 +1,4 @@
-//! What an examination comes to.
+//! Figures of an examination.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::work::{AskedUnits, ExaminationResults, RoundTally, UnitState};
 use crate::figures::{ShareFigure, TokenTally, bounds, decimals, number};
 use crate::{Cell, Table, cells};
 
-/// Units and what was said of them.
+/// Counts of units by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct UnitTally {
     pub(super) units: usize,
@@ -36,17 +36,17 @@ impl UnitTally {
     }
 }
 
-/// A share of units: of what it is called, and how many of how many.
+/// A share of units: its name, and its numerator and denominator.
 pub(super) type DocumentShare = (&'static str, fn(UnitTally) -> (usize, usize));
 
-/// What is told of each document, and of all.
+/// The shares reported for each document and overall.
 pub(super) const SHARES: [DocumentShare; 3] = [
     ("accuracy by document", |one| (one.correct, one.covered())),
     ("coverage by document", |one| (one.covered(), one.units)),
     ("recall by document", |one| (one.correct, one.units)),
 ];
 
-/// The units of each document that has any, in their order.
+/// The units of each document that has any, in order.
 pub(super) fn by_document<'a>(
     passages: &'a [Passage],
     units: &[Unit],
@@ -55,7 +55,7 @@ pub(super) fn by_document<'a>(
     let mut all: Vec<(&str, UnitTally)> = Vec::new();
     for (unit, state) in units.iter().zip(states) {
         let document = passages[unit.passage].document.as_str();
-        // Passages of a document stand together.
+        // Passages of a document are adjacent.
         if all.last().is_none_or(|(known, _)| *known != document) {
             all.push((document, UnitTally::default()));
         }
@@ -66,28 +66,28 @@ pub(super) fn by_document<'a>(
     all
 }
 
-/// The figures of all units.
+/// The figures over all units.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ExaminationFigures {
     #[serde(flatten)]
     pub(super) tally: UnitTally,
-    /// Correct units, of those that were covered.
+    /// Correct units as a share of covered ones.
     pub(super) accuracy: FigureEstimate<ShareFigure>,
-    /// Covered units, of all.
+    /// Covered units as a share of all.
     pub(super) coverage: FigureEstimate<ShareFigure>,
-    /// Units that some question asked for, and how many of them are covered: what is left of the coverage is due to the
-    /// questions, not to the answers.
+    /// Units that some question asked for, with the covered ones among them. The remaining gap in coverage is due to
+    /// the questions, not the answers.
     pub(super) asked_for: usize,
     pub(super) coverage_of_asked: Option<f64>,
-    /// Correct units, of all: nugget recall without weights (`A_strict`).
+    /// Correct units as a share of all: unweighted nugget recall (`A_strict`).
     pub(super) recall: FigureEstimate<ShareFigure>,
-    /// Units whose weight is known; those without count as vital.
+    /// Units with a known weight; those without count as vital.
     pub(super) weighed: usize,
     pub(super) vital: UnitTally,
     pub(super) okay: UnitTally,
-    /// Correct vital units, of the vital ones (`V_strict`).
+    /// Correct vital units as a share of vital ones (`V_strict`).
     pub(super) vital_recall: Option<f64>,
-    /// The same of all, an okay unit counting half (`W_strict`).
+    /// Recall with okay units at half weight (`W_strict`).
     pub(super) weighted_recall: Option<f64>,
 }
 
@@ -99,7 +99,7 @@ impl ExaminationFigures {
             tally.add(state);
             if unit.vital.unwrap_or(true) { &mut vital } else { &mut okay }.add(state);
         }
-        // Units of one document are about one thing: documents are what was drawn.
+        // Units of one document are dependent, so documents are the sampling unit.
         let estimate = |(_, of): DocumentShare| {
             let ratio = |one: UnitTally| {
                 let (part, whole) = of(one);
@@ -109,7 +109,7 @@ impl ExaminationFigures {
                 by_document.iter().map(|(_, one)| ratio(*one)).filter(|one| one.1 > 0.0).collect();
             let (part, whole) = ratio(tally);
             let share = (whole > 0.0).then(|| part / whole);
-            // Shares of a few units are no verdicts, though they may all be 0 or 1: the jackknife alone.
+            // Proportions of a few units are not binary, even if all are 0 or 1, so the jackknife is used alone.
             let interval = jackknife(own.len(), Resampling::default().confidence, Range::SHARE, |kept| {
                 let sum = |of: fn(&(f64, f64)) -> f64| kept.iter().map(|&place| of(&own[place])).sum::<f64>();
                 Some(sum(|one| one.0) / sum(|one| one.1)).filter(|share| share.is_finite())
@@ -134,7 +134,7 @@ impl ExaminationFigures {
         }
     }
 
-    /// The table for people.
+    /// The figures as a table.
     pub(super) fn table(&self) -> Table {
         let mut table = Table::new("Knowledge", ["figure", "value", "95% interval", "of"]);
         let mut row = |name: &str, value: Option<f64>, interval: Cell, of: String| {
@@ -166,7 +166,7 @@ impl ExaminationFigures {
     }
 }
 
-/// Units left by round.
+/// The remaining units by round.
 pub(super) fn rounds_table(rounds: &[RoundTally], ended: &str) -> Table {
     let columns = ["round", "open", "clusters", "questions", "follow-ups", "covered", "correct", "left"];
     let mut table = Table::new("Rounds", columns);
@@ -194,18 +194,18 @@ pub(super) fn rounds_table(rounds: &[RoundTally], ended: &str) -> Table {
     table
 }
 
-/// What is asked with which word.
+/// Figures of questions with one interrogative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct InterrogativeFigures {
     word: &'static str,
     questions: usize,
-    /// Units that these asked for.
+    /// Units that these questions asked for.
     units: usize,
     correct: usize,
     incorrect: usize,
 }
 
-/// The interrogative of a question: the first of its words that is one.
+/// The interrogative of a question: its first word that is one.
 fn interrogative(question: &str) -> &'static str {
     let lower = question.to_lowercase();
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
@@ -213,7 +213,7 @@ fn interrogative(question: &str) -> &'static str {
     known.copied().unwrap_or("none")
 }
 
-/// By interrogative, the most frequent first.
+/// By interrogative, most frequent first.
 pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> {
     let mut by_word: BTreeMap<&'static str, InterrogativeFigures> = BTreeMap::new();
     for one in asked {
@@ -237,7 +237,7 @@ pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> 
     all
 }
 
-/// The table for people.
+/// The figures as a table.
 pub(super) fn interrogatives_table(all: &[InterrogativeFigures]) -> Table {
     let columns = ["question word", "questions", "units asked for", "covered", "correct", "accuracy"];
     let mut table = Table::new("Questions by their word", columns);
@@ -249,7 +249,7 @@ pub(super) fn interrogatives_table(all: &[InterrogativeFigures]) -> Table {
     table
 }
 
-/// How many units were left open by so many answers to questions that asked for them; first those that none asked for.
+/// The number of uncovered units by how many answers ignored them; `None` for units that no question asked for.
 pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<Option<usize>, usize> {
     let mut counts = BTreeMap::new();
     for state in states {
@@ -258,7 +258,7 @@ pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<Option<usize>, usize> {
     counts
 }
 
-/// The table for people.
+/// The counts as a table.
 pub(super) fn ignored_table(counts: &BTreeMap<Option<usize>, usize>) -> Table {
     let mut table = Table::new("Ignored units", ["left open by so many answers", "units"]);
     for (times, units) in counts {
@@ -267,7 +267,7 @@ pub(super) fn ignored_table(counts: &BTreeMap<Option<usize>, usize>) -> Table {
     table
 }
 
-/// What a unit costs.
+/// Tokens per unit.
 pub(super) fn cost_table(tokens: &BTreeMap<&'static str, TokenTally>, units: usize) -> Table {
     let columns = ["stage", "requests", "tokens in", "tokens out", "requests a unit", "in a unit", "out a unit"];
     let mut table = Table::new("Cost by unit", columns);
@@ -287,26 +287,26 @@ fn push_cost(table: &mut Table, stage: &str, one: TokenTally, each: &dyn Fn(usiz
     table.push(cells![stage].into_iter().chain(counts.map(Cell::from)).chain(counts.map(each)));
 }
 
-/// Agreement of verdicts on units with others', where both say that a unit is right or wrong.
+/// Agreement between two sets of unit verdicts, over units that both judge correct or incorrect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct VerdictAgreement {
-    /// Who is compared.
+    /// The source compared.
     pub(super) by: &'static str,
-    /// Units of which both have a verdict; of people's also that an answer leaves them open.
+    /// Units with both verdicts; human verdicts may also be `unrelated`.
     pub(super) units: usize,
-    /// The share of what is right, by this one over all units that it covers.
+    /// The share of correct units by this source, over all units it covers.
     pub(super) accuracy: Option<f64>,
-    /// The share of the units in which both say the same.
+    /// The share of units with the same verdict.
     pub(super) agree: Option<f64>,
-    /// What always saying what the other says most often would agree in.
+    /// The agreement of always choosing the other source's most frequent verdict.
     pub(super) majority: Option<f64>,
     pub(super) kappa: Option<f64>,
-    /// By the jackknife over documents.
+    /// From the jackknife over documents.
     pub(super) kappa_interval: Option<Interval>,
 }
 
 impl VerdictAgreement {
-    /// Of `said` with `other`, each by unit; `documents` tells each unit's.
+    /// Compares `said` with `other`, both by unit; `documents` has the document of each unit.
     pub(super) fn of(
         by: &'static str,
         said: &[Option<Verdict>],
@@ -343,7 +343,7 @@ impl VerdictAgreement {
         }
     }
 
-    /// The table for people.
+    /// The figures as a table.
     pub(super) fn table(title: &str, all: &[Self]) -> Table {
         let mut table = Table::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95% of κ"]);
         for one in all {
@@ -355,12 +355,12 @@ impl VerdictAgreement {
     }
 }
 
-/// What was said of each unit that an answer spoke of.
+/// The verdict on each covered unit.
 pub(super) fn said(results: &ExaminationResults) -> Vec<Option<Verdict>> {
     results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| Verdict::of_right(is_right))).collect()
 }
 
-/// The same, and that of others which were asked for no answer spoke.
+/// The verdict on each unit, with `unrelated` for units that were asked for but not covered.
 pub(super) fn said_of_asked(results: &ExaminationResults) -> Vec<Option<Verdict>> {
     let open = results.units.iter().map(|unit| (unit.asked > 0).then_some(Verdict::Unrelated));
     said(results).into_iter().zip(open).map(|(said, open)| said.or(open)).collect()

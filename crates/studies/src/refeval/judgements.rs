@@ -1,4 +1,4 @@
-//! Answers, held against each unit that was asked for.
+//! Judges answers against each unit that was asked for.
 
 use probity_lm::{Constraint, GenerateResult, LanguageModel, Outcome};
 use serde::{Deserialize, Serialize};
@@ -12,11 +12,11 @@ use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, ChoiceText, Query, QueryStage};
 use crate::question::labels_in_any_case;
 
-/// The longest reason, in characters, and what a judgement may have in tokens.
+/// The maximum length of a reason in characters, and of a judgement in tokens.
 const REASON: usize = 300;
 const TOKENS: usize = 128;
 
-/// What an answer is, of a unit.
+/// The verdict on an answer for one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -29,12 +29,12 @@ pub(super) enum Verdict {
 impl Verdict {
     pub(super) const ALL: [Self; 3] = [Self::Correct, Self::Incorrect, Self::Unrelated];
 
-    /// Of what is covered.
+    /// The verdict for a covered unit.
     pub(super) fn of_right(is_right: bool) -> Self {
         if is_right { Self::Correct } else { Self::Incorrect }
     }
 
-    /// Whether it is right; nothing of what is not covered.
+    /// Whether it is correct; `None` if the unit is not covered.
     pub(super) fn is_right(self) -> Option<bool> {
         (self != Self::Unrelated).then_some(self == Self::Correct)
     }
@@ -53,7 +53,7 @@ pub(super) fn verdict(judgement: &Answer<usize>) -> Option<Verdict> {
     judgement.value.map(|place| Verdict::ALL[place])
 }
 
-/// Whether the answer speaks of the unit.
+/// Whether the answer covers the unit.
 pub(super) fn covers(judgement: &Answer<usize>) -> bool {
     matches!(verdict(judgement), Some(Verdict::Correct | Verdict::Incorrect))
 }
@@ -75,7 +75,7 @@ fn of_json(result: &GenerateResult) -> Answer<usize> {
     Answer { value, text, prompt_tokens, tokens, ..Answer::none(outcome) }
 }
 
-/// An answer and a unit that its question asks for.
+/// An answer with a unit that its question asks for.
 pub(super) struct JudgedAnswer<'a> {
     /// The question's id.
     pub(super) question_id: &'a str,
@@ -86,7 +86,7 @@ pub(super) struct JudgedAnswer<'a> {
     pub(super) unit: &'a str,
 }
 
-/// The stage that judges answers: a question for each answer and unit.
+/// The stage that judges answers: one question for each answer and unit.
 pub(super) fn stage<'a>(
     name: &'static str,
     judged: &[JudgedAnswer<'a>],
@@ -113,9 +113,9 @@ pub(super) fn stage<'a>(
     let text = ChoiceText { tokens: TOKENS, constraint: Some(schema()), marker: None, read: of_json };
     let readout = ChoiceReadout {
         text: (mode != JudgementMode::Label).then_some(text),
-        // Nothing was said, so nothing of the unit.
+        // An empty answer does not cover the unit.
         unasked: Answer { value: Some(unrelated), ..Answer::none(Outcome::Empty) },
-        // Where nothing is covered, a round asks for as much as it may.
+        // With nothing covered, a round asks the maximum number of questions.
         stand_in: unrelated,
         ..ChoiceReadout::new(labels_in_any_case(&VERDICTS)?, fields)
     };

@@ -1,4 +1,4 @@
-//! `Ref-Eval`: what a model knows of documents, asked in rounds and judged unit by unit.
+//! `Ref-Eval`: a model's knowledge of documents, examined in rounds and judged unit by unit.
 
 mod answers;
 mod baselines;
@@ -31,7 +31,7 @@ use clustering::embed;
 use judgements::Verdict;
 use prompts::{TEMPLATES, VERDICTS};
 use questions::{CLUSTERS, EXAMINATION, ONE_BY_ONE};
-use report::{Found, report};
+use report::{ExaminationFindings, report};
 use units::{Passage, UNITS, Unit, WEIGHTED, units_stage, weights_stage};
 use work::RefEvalWork;
 
@@ -44,7 +44,7 @@ use crate::{
     Input, Method, MethodError, MethodReport, ModelKind, Needs, Outcomes, RoleModel, Run, Signature, StageSpec,
 };
 
-/// Stages that nobody has answered in.
+/// The stages before any answers.
 const BEFORE_ANSWERS: [&str; 4] = ["units", "weights", "clusters", "questions"];
 
 /// `Ref-Eval`; see [`Method::LONG_ABOUT`].
@@ -155,7 +155,7 @@ recall of each document) and `summary.json`.";
         }
         let (mut units, again) = Unit::all(&passages, &found.parts);
         if !params.no_weights {
-            // A table with weights leaves nothing to ask, but the stage has its table all the same.
+            // If all weights are provided, no queries remain, but the stage still writes its table.
             let asked: Vec<Unit> = units.iter().filter(|unit| unit.vital.is_none()).cloned().collect();
             let inputs = inputs(WEIGHTED, "weight", &found.key);
             let stage = weights_stage(&passages, &asked, prompts.get("weight"), evaluator, inputs)?;
@@ -170,7 +170,7 @@ recall of each document) and `summary.json`.";
         if let Some(gold) = gold.as_ref().filter(|_| !run.is_rehearsal()) {
             check_gold(gold, &units)?;
         }
-        // Where nothing is answered nothing is loaded to embed the units, and clusters are stood in for.
+        // A dry run does not load the encoder; stand-ins replace the clusters.
         run.stands_in();
         let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
         let vectors = if run.is_rehearsal() { Vec::new() } else { embed(&*encoder, &texts, run)? };
@@ -196,19 +196,29 @@ recall of each document) and `summary.json`.";
         } else {
             None
         };
-        // What is computed of files and vectors alone comes when all is asked.
+        // Computations on files and vectors follow after all queries.
         let is_right = |unit: usize| match &gold {
             Some(gold) => gold.get(&work.units[unit].id).and_then(|verdict| verdict.is_right()),
             None => results.units[unit].covered.map(|(is_right, ..)| is_right),
         };
         let parters = baselines::parters(&work, &results, &*encoder, is_right, run)?;
         let unused = answers.as_ref().map_or(0, |answers| work::unused(answers, &results));
-        let found = Found { work: &work, passages: &found.parts, results, single, blind, parters, gold, again, unused };
+        let found = ExaminationFindings {
+            work: &work,
+            passages: &found.parts,
+            results,
+            single,
+            blind,
+            parters,
+            gold,
+            again,
+            unused,
+        };
         report(&found, outcomes, signature, run)
     }
 }
 
-/// Options that contradict each other.
+/// Refuses options that contradict each other.
 fn check(params: &RefEvalParams, run: &Run<'_>) -> Result<(), MethodError> {
     match (&params.evaluated, &params.answers) {
         (None, None) if !run.staging().until.as_deref().is_some_and(|until| BEFORE_ANSWERS.contains(&until)) => {
@@ -241,7 +251,7 @@ fn data(source: DataError, option: &'static str) -> MethodError {
     MethodError::Other { option: Some(option), source: Box::new(source) }
 }
 
-/// People's judgements by unit: whether it was said right.
+/// Human judgements by unit: whether the answer is correct.
 fn read_gold(path: &Path) -> Result<BTreeMap<String, Verdict>, DataError> {
     #[derive(Deserialize)]
     struct GoldRow {
@@ -275,7 +285,7 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, Verdict>, DataError> {
     if problems.is_empty() { Ok(gold) } else { Err(DataError::Problems(problems)) }
 }
 
-/// Labels of units that there are not.
+/// Refuses labels of unknown units.
 fn check_gold(gold: &BTreeMap<String, Verdict>, units: &[Unit]) -> Result<(), MethodError> {
     let known: BTreeSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
     match gold.keys().find(|id| !known.contains(id.as_str())) {
@@ -294,7 +304,7 @@ fn texts_key(passages: &[Passage]) -> String {
     crate::question::short_hash(texts)
 }
 
-/// What figures depend on besides options.
+/// The signature of the figures.
 fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[Passage]) -> Signature {
     let signature = Signature::new(RefEval::NAME, run.model()).with_other_models(run.other_models());
     let signature = signature.with("passages", &texts_key(passages));

@@ -19,7 +19,7 @@ pub(crate) enum JudgementMode {
     Generate,
 }
 
-/// What makes an answer correct, incorrect or unrelated to a unit.
+/// The rule by which an answer is correct, incorrect or unrelated to a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum JudgementRule {
@@ -30,7 +30,7 @@ pub(crate) enum JudgementRule {
     Strict,
 }
 
-/// What the judgements are held against.
+/// A baseline for the judgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RefEvalBaseline {

@@ -1,10 +1,10 @@
-//! Embeddings as points of a plane, to be looked at.
+//! Projects embeddings to two dimensions for a plot.
 
-/// Turns of the power iteration: more than enough for two directions that anybody could see.
+/// Iterations of the power method, more than enough for a plot.
 const TURNS: usize = 64;
 
-/// The two principal components of vectors of one length, each a coordinate: where they vary most. The sign of a
-/// direction is such that its largest part is positive, so that the same vectors give the same picture.
+/// The first two principal components of vectors of equal length. The sign of each direction makes its largest
+/// component positive, so that the result is deterministic.
 pub(super) fn plane(vectors: &[Vec<f32>]) -> Vec<[f64; 2]> {
     let Some(first) = vectors.first() else { return Vec::new() };
     let size = first.len();
@@ -20,9 +20,9 @@ pub(super) fn plane(vectors: &[Vec<f32>]) -> Vec<[f64; 2]> {
     centred.iter().map(|vector| [dot(vector, &first), dot(vector, &second)]).collect()
 }
 
-/// The direction of most variance, at right angles to another where one is given.
+/// The direction of maximum variance, orthogonal to `beside` if set.
 fn direction(centred: &[Vec<f64>], size: usize, beside: Option<&[f64]>) -> Vec<f64> {
-    // Any beginning that is at right angles to no direction of note; the same each time.
+    // A fixed start that is not orthogonal to likely directions.
     let mut found: Vec<f64> = (0..size).map(|k| 1.0 + (k % 7) as f64 / 7.0).collect();
     for _ in 0..TURNS {
         let mut next = vec![0.0; size];
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_widest_direction_comes_first() {
-        // Along (3, 4) / 5, and a little across.
+        // Along (3, 4) / 5, with small deviations.
         let vectors: Vec<Vec<f32>> = [(-2.0_f32, 0.1_f32), (-1.0, -0.1), (0.0, 0.0), (1.0, 0.1), (2.0, -0.1)]
             .iter()
             .map(|(along, across)| vec![3.0 / 5.0 * along - 0.8 * across, 0.8 * along + 0.6 * across])

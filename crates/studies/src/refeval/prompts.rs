@@ -1,4 +1,4 @@
-//! The prompts of `Ref-Eval`, made ready for evaluator and evaluated.
+//! The prompts of `Ref-Eval`, prepared for the evaluator and the evaluated model.
 
 use probity_lm::{LanguageModel, ModelDescription};
 
@@ -36,13 +36,13 @@ pub(super) const TEMPLATES: &[Builtin] = &[
     },
 ];
 
-/// What an answer may be, of a unit.
+/// The verdicts on an answer for one unit.
 pub(super) const VERDICTS: [&str; 3] = ["correct", "incorrect", "unrelated"];
 
-/// How much a unit may matter.
+/// The weights of a unit.
 pub(super) const WEIGHTS: [&str; 2] = ["vital", "okay"];
 
-/// All prompts: that for answers as the evaluated model is asked, the others as the evaluator is.
+/// Loads all prompts: the answer prompt for the evaluated model, the others for the evaluator.
 pub(super) fn load(
     params: &RefEvalParams,
     evaluator: &ModelDescription,
@@ -81,7 +81,7 @@ pub(super) fn load(
     PromptSet::load(TEMPLATES, &params.prompt, layout, settings)
 }
 
-/// What a stage with this prompt depends on: the options that it reads, prompt, model, and the key of what it is made from.
+/// The inputs of a stage with this prompt: its options, prompt, model, and the key of its input.
 pub(super) fn inputs(
     params: &RefEvalParams,
     prompts: &PromptSet,

@@ -1,4 +1,4 @@
-//! Clusters get names, and questions that ask for their units.
+//! Names clusters and writes questions that ask for their units.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::stage::flatten_into;
 use crate::written::{WrittenOutcome, dry_text};
 
-/// Units of a cluster that are shown when it is named.
+/// The maximum number of units shown when a cluster is named.
 const SHOWN: usize = 8;
-/// The longest name, in tokens.
+/// The token limit of a name.
 const NAME_TOKENS: usize = 16;
-/// Characters and tokens of a question, by word.
+/// Characters and tokens of a question per word.
 const CHARACTERS: u32 = 8;
 const TOKENS: u32 = 3;
-/// Tokens of the JSON around a question, and of each number in it.
+/// Tokens of the JSON around a question, and per number in it.
 const AROUND: u32 = 24;
-/// A unit with fewer words of its own than this gives nothing away by being in a question.
+/// A unit with fewer distinctive words than this cannot be leaked by a question.
 const LEAKING_WORDS: usize = 2;
 
 /// The stages of a set of questions.
@@ -34,25 +34,25 @@ pub(super) struct QuestionSet {
     pub(super) questions: &'static str,
     pub(super) answers: &'static str,
     pub(super) judgements: &'static str,
-    /// What ids of questions begin with, so that no other question has them.
+    /// The prefix of question ids, which makes them unique.
     prefix: &'static str,
 }
 
-/// Where in the work something is asked.
+/// The position of a question in the examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) set: QuestionSet,
     /// From 1.
     pub(super) round: usize,
-    /// 0 for the first question about a cluster in the round.
+    /// 0 for the first question about a cluster in the round, higher for follow-ups.
     pub(super) number: usize,
 }
 
-/// Of the method itself.
+/// The questions of the method.
 pub(super) const EXAMINATION: QuestionSet =
     QuestionSet { questions: "questions", answers: "answers", judgements: "judgements", prefix: "" };
 
-/// Of the baseline that asks for one unit at a time.
+/// The questions of the baseline that asks for one unit at a time.
 pub(super) const ONE_BY_ONE: QuestionSet = QuestionSet {
     questions: "single_questions",
     answers: "single_answers",
@@ -86,31 +86,31 @@ pub(super) fn clusters_stage<'a>(
     QueryStage { name: CLUSTERS, model, queries, readout, inputs, in_rounds: true, earlier_fields: &["units"] }
 }
 
-/// What a question is wanted for.
+/// A question to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedUnits {
     /// The cluster's number in its round, from 1.
     pub(super) cluster: usize,
-    /// The positions of the units.
+    /// The positions of its units.
     pub(super) units: Vec<usize>,
-    /// What was asked and answered before, in a turn that goes on from it.
+    /// The previous question and answer, for a follow-up.
     pub(super) earlier: Option<(String, String)>,
 }
 
-/// A question with the units that it asks for.
+/// A question with the units it asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Question {
+pub(super) struct ExamQuestion {
     pub(super) text: String,
-    /// Positions among the units that it was wanted for, ascending, each once.
+    /// Positions among the given units, sorted and distinct.
     pub(super) targets: Vec<usize>,
-    /// Of those that the model named, the ones that the question gives away.
+    /// The units named by the model that the question leaks.
     pub(super) leaked: Vec<usize>,
     pub(super) ended: QuestionOutcome,
     pub(super) prompt_tokens: Option<usize>,
     pub(super) tokens: Option<usize>,
 }
 
-/// How a question ended.
+/// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuestionOutcome {
     /// It is asked.
@@ -119,15 +119,15 @@ pub(super) enum QuestionOutcome {
     Wordy,
     /// It is a statement.
     NoQuestion,
-    /// It gives away all units that it asks for.
+    /// It leaks all units that it asks for.
     Leaks,
     /// It asks for no unit.
     NoTarget,
-    /// It is the question that it was to go on from: the answer would be the same.
+    /// It repeats the previous question.
     Repeats,
-    /// What was written is not JSON of the wanted form.
+    /// The text is not JSON of the required form.
     Unparsed,
-    /// There is no text, as the model says.
+    /// There is no text; the model's outcome.
     Text(WrittenOutcome),
 }
 
@@ -152,7 +152,7 @@ struct QuestionJson {
     targets: Vec<usize>,
 }
 
-impl Question {
+impl ExamQuestion {
     fn none(ended: QuestionOutcome, result: &GenerateResult) -> Self {
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { text: String::new(), targets: Vec::new(), leaked: Vec::new(), ended, prompt_tokens, tokens }
@@ -164,7 +164,7 @@ impl Question {
             return Self::none(QuestionOutcome::Text(written), result);
         }
         let json: Option<QuestionJson> = answer_of(result).ok().and_then(|text| serde_json::from_str(text.trim()).ok());
-        // A number that is none of the units' cannot be asked about; the schema admits none.
+        // Refuses numbers of unknown units, which the schema excludes.
         let json = json.filter(|json| json.targets.iter().all(|target| (1..=units.len()).contains(target)));
         let Some(QuestionJson { question, targets }) = json else {
             return Self::none(QuestionOutcome::Unparsed, result);
@@ -174,7 +174,7 @@ impl Question {
         Self { prompt_tokens, tokens, ..Self::checked(&question, targets, units, words) }
     }
 
-    /// A question that asks for these of the units, and what is to be said of it.
+    /// Validates a question for these units.
     fn checked(question: &str, targets: Vec<usize>, units: &[&str], words: usize) -> Self {
         let named: BTreeSet<usize> = targets.into_iter().collect();
         let (leaked, targets): (Vec<usize>, Vec<usize>) =
@@ -192,14 +192,14 @@ impl Question {
     }
 }
 
-/// Whether a question has all words of a unit that say something: whoever repeats it states the unit.
+/// Whether a question contains all distinctive words of a unit, so that repeating it states the unit.
 fn gives_away(question: &str, unit: &str) -> bool {
     let (said, own) = (telling_words(question), telling_words(unit));
     own.len() >= LEAKING_WORDS && own.is_subset(&said)
 }
 
-/// What a question is called: round, turn and cluster.
-pub(super) fn question_id(turn: Turn, wanted: &Wanted) -> String {
+/// The id of a question: round, turn and cluster.
+pub(super) fn question_id(turn: Turn, wanted: &WantedUnits) -> String {
     format!("{}{}.{}.{}", turn.set.prefix, turn.round, turn.number, wanted.cluster)
 }
 
@@ -212,7 +212,7 @@ pub(super) fn questions_stage<'a>(
     inputs: Vec<String>,
 ) -> QueryStage<'a, QuestionReadout<'a>> {
     let QuestionReadout { units, wanted, .. } = readout;
-    let query = |wanted: &'a Wanted| {
+    let query = |wanted: &'a WantedUnits| {
         let question_id = question_id(turn, wanted);
         let id = format!("{question_id}/{}", turn.set.questions);
         let ids: Vec<&str> = wanted.units.iter().map(|unit| units[*unit].id.as_str()).collect();
@@ -237,12 +237,12 @@ pub(super) fn questions_stage<'a>(
     }
 }
 
-/// A question and its targets, as JSON.
+/// Reads a question and its targets from JSON.
 #[derive(Clone, Copy)]
 pub(super) struct QuestionReadout<'a> {
     pub(super) units: &'a [Unit],
-    pub(super) wanted: &'a [Wanted],
-    /// The longest question, in words.
+    pub(super) wanted: &'a [WantedUnits],
+    /// The maximum length of a question in words.
     pub(super) words: u32,
 }
 
@@ -251,19 +251,19 @@ impl QuestionReadout<'_> {
         self.wanted[number].units.iter().map(|unit| self.units[*unit].text.as_str()).collect()
     }
 
-    /// The question, which is not asked where it says again what was asked before it.
-    fn unless_repeated(&self, number: usize, question: Question) -> Question {
+    /// Marks a question that repeats the previous one, so that it is not asked.
+    fn unless_repeated(&self, number: usize, question: ExamQuestion) -> ExamQuestion {
         let repeats = |(earlier, _): &(String, String)| same_words(earlier, &question.text);
         let is_asked = question.ended == QuestionOutcome::Asked;
         if is_asked && self.wanted[number].earlier.as_ref().is_some_and(repeats) {
-            return Question { ended: QuestionOutcome::Repeats, ..question };
+            return ExamQuestion { ended: QuestionOutcome::Repeats, ..question };
         }
         question
     }
 }
 
 impl Readout for QuestionReadout<'_> {
-    type Answer = Question;
+    type Answer = ExamQuestion;
 
     fn request(&self, number: usize, request: GenerateRequest) -> GenerateRequest {
         let (words, units) = (self.words, self.wanted[number].units.len());
@@ -283,11 +283,11 @@ impl Readout for QuestionReadout<'_> {
         GenerateRequest { max_tokens: tokens as usize, constraint: Some(constraint), ..request }
     }
 
-    fn read_text(&self, number: usize, result: &GenerateResult) -> Question {
-        self.unless_repeated(number, Question::of(result, &self.texts(number), self.words as usize))
+    fn read_text(&self, number: usize, result: &GenerateResult) -> ExamQuestion {
+        self.unless_repeated(number, ExamQuestion::of(result, &self.texts(number), self.words as usize))
     }
 
-    fn rows(&self, number: usize, identity: Value, question: &Question) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, number: usize, identity: Value, question: &ExamQuestion) -> serde_json::Result<Vec<Value>> {
         let wanted = &self.wanted[number];
         let ids = |targets: &[usize]| -> Vec<&str> {
             targets.iter().map(|target| self.units[wanted.units[*target]].id.as_str()).collect()
@@ -305,7 +305,7 @@ impl Readout for QuestionReadout<'_> {
         Ok(vec![row])
     }
 
-    fn read(&self, number: usize, rows: &[Value]) -> Result<Question, RowError> {
+    fn read(&self, number: usize, rows: &[Value]) -> Result<ExamQuestion, RowError> {
         let given: GivenQuestion = from_value(&rows[0])?;
         let units = &self.wanted[number].units;
         let mut named = Vec::new();
@@ -317,7 +317,7 @@ impl Readout for QuestionReadout<'_> {
             };
             named.push(target);
         }
-        let checked = Question::checked(&given.question, named, &self.texts(number), self.words as usize);
+        let checked = ExamQuestion::checked(&given.question, named, &self.texts(number), self.words as usize);
         let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
         let ended = match outcome.as_deref() {
             Some("unparsed") => QuestionOutcome::Unparsed,
@@ -326,12 +326,12 @@ impl Readout for QuestionReadout<'_> {
             }
             _ => checked.ended.clone(),
         };
-        Ok(self.unless_repeated(number, Question { ended, prompt_tokens, tokens, ..checked }))
+        Ok(self.unless_repeated(number, ExamQuestion { ended, prompt_tokens, tokens, ..checked }))
     }
 
     /// A question for all of its units.
-    fn stand_in(&self, number: usize) -> Question {
-        Question {
+    fn stand_in(&self, number: usize) -> ExamQuestion {
+        ExamQuestion {
             text: dry_text(number, self.words as usize - 1),
             targets: (0..self.wanted[number].units.len()).collect(),
             leaked: Vec::new(),
@@ -342,7 +342,7 @@ impl Readout for QuestionReadout<'_> {
     }
 }
 
-/// A row that was written before, or by somebody else: question and targets are enough.
+/// A row written before or provided by the user; question and targets are enough.
 #[derive(Deserialize)]
 struct GivenQuestion {
     question: String,
@@ -360,7 +360,7 @@ mod tests {
     use crate::testing::generated;
 
     fn ended(text: &str, units: &[&str], words: usize) -> (&'static str, Vec<usize>, Vec<usize>) {
-        let question = Question::of(&generated(text), units, words);
+        let question = ExamQuestion::of(&generated(text), units, words);
         (question.ended.name(), question.targets, question.leaked)
     }
 
@@ -369,7 +369,7 @@ mod tests {
         let units = ["The mill burned down in 1874.", "Two brothers from Bonn built the mill.", "It is."];
         let json = |question: &str, targets: &[usize]| json!({"question": question, "targets": targets}).to_string();
         assert_eq!(ended(&json("What became of the mill?", &[2, 1, 1]), &units, 50), ("asked", vec![0, 1], vec![]));
-        // All telling words of the first unit are in the question; the third has none to give away.
+        // The question contains all distinctive words of the first unit; the third unit has none.
         let leaking = json("Was it in 1874 that the mill burned down, and who built it?", &[1, 2, 3]);
         assert_eq!(ended(&leaking, &units, 50), ("asked", vec![1, 2], vec![0]));
         assert_eq!(ended(&json("Did the mill burn down: burned, 1874?", &[1]), &units, 50).0, "leaks");

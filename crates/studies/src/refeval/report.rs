@@ -1,4 +1,4 @@
-//! What an examination leaves: rows, figures, tables, and how far to trust it.
+//! The report of an examination: rows, figures, tables and conclusions.
 
 use std::collections::BTreeMap;
 
@@ -23,30 +23,30 @@ use crate::figures::{Mass, bounds, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust};
 
-/// The table of what came of each unit.
+/// The table of units.
 const KNOWLEDGE: &str = "knowledge";
 
-/// All that was found.
-pub(super) struct Found<'a> {
+/// All results.
+pub(super) struct ExaminationFindings<'a> {
     pub(super) work: &'a RefEvalWork<'a>,
-    /// What passages state.
+    /// The units by passage.
     pub(super) passages: &'a [PassageUnits],
     pub(super) results: ExaminationResults,
-    /// Of the baseline that asks for one unit at a time.
+    /// The results of the baseline that asks for one unit at a time.
     pub(super) single: Option<ExaminationResults>,
-    /// Of each question that was asked, what a judge without units says.
+    /// The verdict of a judge without units on each answer.
     pub(super) blind: Option<Vec<Answer<usize>>>,
-    /// Numbers that may part right from wrong.
+    /// Numbers that may separate correct from incorrect units.
     pub(super) parters: Vec<ParterFigures>,
-    /// People's judgements by unit.
+    /// Human judgements by unit.
     pub(super) gold: Option<BTreeMap<String, Verdict>>,
-    /// Units that say what another has said.
+    /// Duplicate units.
     pub(super) again: usize,
-    /// Answers in a file that answer nothing.
+    /// Unused answers in the file.
     pub(super) unused: usize,
 }
 
-/// What came of a unit.
+/// The result of a unit.
 #[derive(Serialize)]
 struct UnitRow<'a> {
     unit: &'a str,
@@ -54,53 +54,54 @@ struct UnitRow<'a> {
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<&'static str>,
-    /// `correct`, `incorrect`, or null where no answer spoke of it.
+    /// `correct`, `incorrect`, or null if not covered.
     verdict: Option<&'static str>,
-    /// People's verdict, where somebody gave one.
+    /// The human verdict, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     gold: Option<&'static str>,
     round: Option<usize>,
     turn: Option<usize>,
-    /// Questions that asked for it, and answers to them that left it open.
+    /// Questions that asked for it, and answers to them that did not cover it.
     asked: usize,
     ignored: usize,
-    /// Its place on the map of all units.
+    /// Its position on the map of units.
     x: Option<f64>,
     y: Option<f64>,
 }
 
-/// The table of what came of each document.
+/// The table of documents.
 const SCORES: &str = "scores";
 
 /// A figure of a document.
 #[derive(Serialize)]
-struct DocumentRow<'a> {
+struct DocumentFigures<'a> {
     item: &'a str,
     attribute: &'static str,
-    /// Who was examined.
+    /// The examined model.
     candidate: &'a str,
-    /// Absent where there is nothing that it could be a share of.
+    /// Absent if the denominator is zero.
     score: Option<f64>,
     outcome: &'static str,
-    /// What it is a share of.
+    /// The denominator.
     units: usize,
 }
 
-/// Of so many judgements a judge that can tell what is not said finds more than this share.
+/// With at least this many judgements, a judge that detects omissions leaves more than the share `HARDLY` of units
+/// open.
 const FEW_JUDGEMENTS: usize = 50;
 const HARDLY: f64 = 0.02;
 
-/// More points than this are thinned evenly for the map.
+/// The maximum number of points on the map; more are thinned evenly.
 const MAPPED: usize = 1500;
 
-/// Writes the table of units and sums up.
+/// Writes the table of units and returns the report.
 pub(super) fn report(
-    found: &Found<'_>,
+    found: &ExaminationFindings<'_>,
     mut outcomes: Outcomes,
     signature: Signature,
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
-    let Found { work, results, .. } = found;
+    let ExaminationFindings { work, results, .. } = found;
     let places = plane(work.vectors);
     found.write(&places, run)?;
     found.write_scores(run)?;
@@ -195,8 +196,8 @@ pub(super) fn report(
     })
 }
 
-/// The places of units by the round that covered them, those that are open last (the paper's Figure 5); thinned where
-/// they are many. The last rounds are one group if there are more than a plot can tell apart.
+/// The map of units by the round that covered them, with uncovered units last (the paper's Figure 5), thinned if large.
+/// The last rounds are merged if there are more than the plot can distinguish.
 fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Plot {
     let every = places.len().div_ceil(MAPPED).max(1);
     let mut by_round: BTreeMap<usize, Vec<Point>> = BTreeMap::new();
@@ -222,7 +223,7 @@ fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Plot {
     }
 }
 
-impl Found<'_> {
+impl ExaminationFindings<'_> {
     fn write(&self, places: &[[f64; 2]], run: &mut Run<'_>) -> Result<(), MethodError> {
         run.table(KNOWLEDGE, self.work.units.len())?;
         for (index, (unit, state)) in self.work.units.iter().zip(&self.results.units).enumerate() {
@@ -246,8 +247,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// Accuracy, coverage and recall of each document, as other methods have scores of samples: so runs can be held
-    /// against each other document by document.
+    /// Writes accuracy, coverage and recall of each document as scores, so that runs can be compared by document.
     fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
         let tallies = by_document(self.work.passages, self.work.units, &self.results.units);
         let candidate = self.examined();
@@ -257,7 +257,7 @@ impl Found<'_> {
             let (part, units) = share(*tally);
             let score = (units > 0).then(|| part as f64 / units as f64);
             let outcome = if units > 0 { "scored" } else { "no_units" };
-            run.row(SCORES, index, &DocumentRow { item, attribute, candidate, score, outcome, units })?;
+            run.row(SCORES, index, &DocumentFigures { item, attribute, candidate, score, outcome, units })?;
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Found<'_> {
         self.results.asked.iter().chain(self.single.iter().flat_map(|single| &single.asked)).map(of).collect()
     }
 
-    /// Who answered: a model, or whoever has written the file.
+    /// The source of the answers: a model or a file.
     fn examined(&self) -> &str {
         self.work.params.evaluated.as_deref().unwrap_or("answers")
     }
@@ -324,7 +324,7 @@ impl Found<'_> {
         }
     }
 
-    /// By unit, the number of its document.
+    /// The document of each unit.
     fn documents(&self) -> Vec<usize> {
         let work = self.work;
         let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -343,7 +343,7 @@ impl Found<'_> {
         Mass::of(self.judgements().filter_map(|one| Some((one.mass?, one.outcome.is_low_mass()))))
     }
 
-    /// Agreement with people, where there are their judgements.
+    /// Agreement with human judgements, if available.
     fn against_people(&self) -> Vec<VerdictAgreement> {
         let Some(gold) = &self.gold else { return Vec::new() };
         let people: Vec<Option<Verdict>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
@@ -361,10 +361,10 @@ impl Found<'_> {
     }
 }
 
-/// What is known, and how far to trust it.
+/// The conclusion with its trust.
 fn conclusion(
     figures: &ExaminationFigures,
-    found: &Found<'_>,
+    found: &ExaminationFindings<'_>,
     mass: Mass,
     people: Option<&VerdictAgreement>,
 ) -> Conclusion {
@@ -397,7 +397,7 @@ fn conclusion(
         (Trust::Unreliable, "most judgements have low label mass".to_owned())
     } else if let Some(people) = people.filter(|people| people.units > 0) {
         let (trust, why) = against_people(people);
-        // Whatever the judge is worth, an examination that leaves much out says little of what is known.
+        // Even with a good judge, an examination that omits many units says little about the model's knowledge.
         let is_partial = never as f64 > MANY_UNSCORED * tally.units as f64;
         if trust == Trust::Reliable && is_partial {
             (Trust::Caution, format!("{never} of {} units were never asked for; {why}", tally.units))
@@ -423,7 +423,7 @@ fn conclusion(
     Conclusion { about: None, says, agreement: None, trust, because, figures }
 }
 
-/// How far people's judgements of units speak for the judge.
+/// The trust in the judge from its agreement with human judgements.
 fn against_people(people: &VerdictAgreement) -> (Trust, String) {
     let VerdictAgreement { units, agree, majority, kappa, kappa_interval, .. } = people;
     let said = format!(

@@ -10,15 +10,15 @@ use crate::order_tests::shuffled;
 use crate::testing::{configured, generated, scored_by, told, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
 
-/// Units of each document.
+/// The number of units in each document.
 const PER_DOCUMENT: usize = 20;
 
-/// A unit about a number, without a word that questions have.
+/// A unit about a number, with no word in common with questions.
 fn unit(number: usize) -> String {
     format!("Ball {number} carries paint.")
 }
 
-/// The number behind the first `word` of a text.
+/// The numbers after each `word` in a text.
 fn numbers(text: &str, word: &str) -> Vec<usize> {
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ fn block<'p>(prompt: &'p str, name: &str) -> &'p str {
     prompt.rsplit_once(&start).expect("the block").1.split_once(&end).expect("its end").0
 }
 
-/// Reads units off passages, asks for all that it is shown, and judges by what answers say of a number.
+/// Reads units from passages, asks for all units shown, and judges answers by the numbers they contain.
 fn evaluator() -> ScriptedModel {
     ScriptedModel::from_probabilities(|request| {
         let prompt = request.prompt.text();
@@ -73,13 +73,13 @@ fn evaluator() -> ScriptedModel {
     })
 }
 
-/// Knows seven numbers of ten, speaks of three at a time, and never of the last quarter of each document's.
+/// Knows seven of ten numbers, answers three at a time, and never covers the last quarter of a document.
 fn evaluated() -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(|request| {
         let known = |number: &usize| number % PER_DOCUMENT < 3 * PER_DOCUMENT / 4;
         let said = numbers(&request.prompt.text(), "no").into_iter().filter(known).take(3);
         let say = |number: usize| {
-            // Of fifteen numbers of a document's, every tenth over all documents.
+            // Every tenth of the first fifteen numbers, counted over all documents.
             let place = number / PER_DOCUMENT * 15 + number % PER_DOCUMENT;
             format!("{} {number}.", if place % 10 < 7 { "Right" } else { "Wrong" })
         };
@@ -87,14 +87,14 @@ fn evaluated() -> ScriptedModel {
     })
 }
 
-/// Each word is a token; what stands for it is the number of letters, so that all units of as many digits are alike.
+/// One token per word, with its number of letters as the value, so that units with equally long numbers are equal.
 fn encoder() -> ScriptedEncoder {
     ScriptedEncoder::new(&["Ball", "carries", "paint", "."], 2, 2, |ids, _| {
         ids.iter().flat_map(|id| [*id as f32, 1.0]).collect()
     })
 }
 
-/// So many documents as lines of a file.
+/// Writes this many documents as lines of a file.
 fn documents(folder: &Path, count: usize) -> String {
     let path = folder.join("documents.jsonl");
     let line = |document: usize| {
@@ -136,7 +136,7 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
     let (result, output) = run(&format!("refeval --documents {documents} {all}"));
     let summary = result.expect("runs");
     let knowledge = &summary.values["knowledge"];
-    // 150 of 200 units are spoken of, 105 of them rightly.
+    // 150 of 200 units are covered, 105 of them correctly.
     assert_eq!(
         (&knowledge["units"], &knowledge["correct"], &knowledge["incorrect"]),
         (&json!(200), &json!(105), &json!(45)),
@@ -145,7 +145,7 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
     let share = |figure: &str| knowledge[figure]["share"].as_f64().expect("defined");
     assert!((share("accuracy") - 0.7).abs() < 1e-12 && (share("coverage") - 0.75).abs() < 1e-12, "{knowledge}");
     assert!((share("recall") - 105.0 / 200.0).abs() < 1e-12);
-    // Every fourth unit is okay; weights are counted by hand.
+    // Every fourth unit is okay; the weights are computed by hand.
     let place = |number: usize| number / PER_DOCUMENT * 15 + number % PER_DOCUMENT;
     let is_right = |number: &usize| number % PER_DOCUMENT < 15 && place(*number) % 10 < 7;
     let (okay, vital): (Vec<usize>, Vec<usize>) = (0..200).partition(|number| number % 4 == 0);
@@ -153,18 +153,19 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
     let weighted = (right(&vital) + 0.5 * right(&okay)) / (vital.len() as f64 + 0.5 * okay.len() as f64);
     assert!((knowledge["vital_recall"].as_f64().expect("some") - right(&vital) / 150.0).abs() < 1e-12);
     assert!((knowledge["weighted_recall"].as_f64().expect("some") - weighted).abs() < 1e-12);
-    // Three at a time, twice a round; the rest is never spoken of, and the round that finds that out is the last.
+    // Three units at a time, twice per round. The remaining units are never covered; the round that finds this is the
+    // last.
     let rounds = summary.values["rounds"].as_array().expect("a list");
     let covered: Vec<u64> = rounds.iter().map(|round| round["covered"].as_u64().expect("a number")).collect();
     assert!(covered.iter().sum::<u64>() == 150 && covered.last() == Some(&0) && covered.len() > 2, "{covered:?}");
     assert_eq!(summary.values["ended"], "a round covered nothing new");
     let open: Vec<u64> = rounds.iter().map(|round| round["open"].as_u64().expect("a number")).collect();
     assert!(open.windows(2).all(|pair| pair[1] < pair[0]) && open[0] == 200, "{open:?}");
-    // Each table has a row for each part of all rounds.
+    // Each table has one row for each part of all rounds.
     let asked = rounds.iter().map(|round| round["questions"].as_u64().expect("a number")).sum::<u64>();
     assert_eq!(output.rows("answers").len() as u64, asked);
     assert_eq!(output.rows("knowledge").len(), 200);
-    // Every document has the same shares as all of them.
+    // Every document has the same shares as the whole.
     let scores = output.rows("scores");
     assert_eq!((scores.len(), summary.scores.within), (30, Some([0.0, 1.0])));
     for (attribute, wanted) in
@@ -185,7 +186,7 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
             "single_judgements", "no_reference"
         ]
     );
-    // Asked one by one it speaks of the same, and knows the same.
+    // With single questions it covers the same units with the same correctness.
     let single = &summary.values["one_by_one"];
     assert_eq!((&single["knowledge"]["correct"], &single["knowledge"]["incorrect"]), (&json!(105), &json!(45)));
     assert_eq!(single["agreement"]["kappa"], json!(1.0));
@@ -228,7 +229,7 @@ fn reasons_are_json_and_every_way_of_judging_agrees() {
     assert_eq!(output.rows("judgements")[0]["reason"], "so it says");
 }
 
-/// The prompts that a run shows, questions and answers of the evaluated model among them.
+/// The prompts of a run, including questions and answers of the evaluated model.
 fn prompts_of(args: &str) -> (Vec<String>, RunSummary) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let documents = documents(folder.path(), 1);
@@ -288,7 +289,7 @@ fn answers_come_from_a_file_as_far_as_it_goes() {
     let documents = documents(folder.path(), 1);
     let base = format!("refeval --documents {documents} --no-weights --cluster-units 10");
     let until = Staging { until: Some("questions".to_owned()), ..Staging::default() };
-    // Nobody has to be named for that.
+    // This needs no answerer.
     let (result, output) = run_with(&base, until, None);
     assert!(matches!(result, Err(MethodError::Until("questions"))));
     let questions: Vec<Value> = output.rows("questions").into_iter().cloned().collect();
@@ -310,7 +311,7 @@ fn answers_come_from_a_file_as_far_as_it_goes() {
     );
     assert_eq!(summary.values["ended"], "the last questions in questions.jsonl have no answers in the file");
     assert_eq!(output.rows("answers").len(), all.len());
-    // What waits is there to be answered.
+    // The questions without answers have rows.
     let waiting = output.rows("questions").into_iter().filter(|row| row["turn"] == 1).count();
     assert!(waiting > 0 && output.rows("questions").len() == all.len() + waiting);
     let mut other = all.clone();
@@ -346,7 +347,7 @@ fn tables_and_options_that_do_not_fit_are_refused() {
         (&summary.values["knowledge"]["okay"]["units"], &summary.values["knowledge"]["units"]),
         (&json!(1), &json!(2))
     );
-    // Recall over vital units is told where none is vital, too: as what it is, nothing.
+    // Recall over vital units is also reported without any: as null.
     let summary = given("units", std::slice::from_ref(&weighed)).expect("runs");
     let knowledge = summary.tables.iter().find(|table| table.title == "Knowledge").expect("there");
     let vital = knowledge.rows.iter().find(|row| row[0] == crate::Cell::from("recall (vital)")).expect("there");
@@ -384,7 +385,7 @@ fn people_are_heard_where_they_judged() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let documents = documents(folder.path(), 10);
     let path = folder.path().join("gold.jsonl");
-    // What the judge says of the first units of each document; the last of a document is spoken of nowhere.
+    // The judge's verdicts on the first units of each document; the last one is never covered.
     let judged = |document: usize, k: usize| match k {
         PER_DOCUMENT.. => "unrelated",
         _ if k == PER_DOCUMENT - 1 => "unrelated",
@@ -404,11 +405,11 @@ fn people_are_heard_where_they_judged() {
     let agreement = &summary.values["gold"][0];
     assert_eq!((&agreement["units"], &agreement["agree"]), (&json!(40), &json!(39.0 / 40.0)), "{agreement}");
     assert!(agreement["kappa_interval"]["low"].as_f64().is_some_and(|low| low > 0.5), "{agreement}");
-    // A quarter of the units is never spoken of, but asked for.
+    // A quarter of the units is never covered although asked for.
     assert_eq!(summary.verdict[0].trust, crate::Trust::Reliable, "{:?}", summary.verdict);
     let opposite = |document, k| if judged(document, k) == "correct" { "incorrect" } else { "correct" };
     assert_eq!(gold(10, &opposite).expect("runs").verdict[0].trust, crate::Trust::Unreliable);
-    // What people call silence and the judge calls wrong is no agreement.
+    // `unrelated` by human label and `incorrect` by the judge disagree.
     let silent = |_, _| "unrelated";
     assert_eq!(gold(10, &silent).expect("runs").verdict[0].trust, crate::Trust::Unreliable);
     let few = gold(2, &judged).expect("runs").verdict[0].clone();
@@ -423,7 +424,7 @@ fn every_stage_is_rehearsed_without_an_answer() {
     let documents = documents(folder.path(), 2);
     let staging = Staging { stands_in: true, ..Staging::default() };
     let args = format!("refeval --documents {documents} --evaluated x --baseline one-by-one --baseline no-reference");
-    // What it says is not looked at.
+    // Its answers are ignored.
     let silent = ScriptedModel::from_probabilities(|_| vec![0.4, 0.3, 0.2]).with_generation(|_| generated("x"));
     let models = MetricModels { encoder: Some(Arc::new(encoder())), ..MetricModels::default() };
     let (others, mut output): ([&dyn LanguageModel; 1], _) = ([&silent], MemoryOutput::default());
@@ -434,8 +435,8 @@ fn every_stage_is_rehearsed_without_an_answer() {
     assert_eq!(output.stages.last().map(|stage| stage.name), Some("no_reference"));
 }
 
-/// Says what an examination of so many passages takes; each number of passages is a process of its own, so that its
-/// memory is its own.
+/// Reports time and memory of an examination by number of passages. Each size runs in a separate process to isolate its
+/// memory.
 #[test]
 #[ignore = "measures: REFEVAL_PASSAGES=1000 cargo test --release -p probity-methods --lib -- --ignored --nocapture time_and_memory"]
 fn time_and_memory_by_unit() {

@@ -1,4 +1,4 @@
-//! Knowledge units: what passages state, and how much it matters.
+//! Knowledge units: the statements of passages, with their weights.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::{MethodError, RowError};
 
 /// The stage that reads passages, and its table.
 pub(super) const UNITS: &str = "units";
-/// The stage that weighs units, and its table.
+/// The stage that weights units, and its table.
 pub(super) const WEIGHTED: &str = "weights";
 
-/// Tokens of a short unit with the end of its line: stand-ins are no shorter.
+/// Tokens of a short unit with its line end; stand-ins are no shorter.
 const SHORT_UNIT: usize = 10;
 
 /// A part of a document.
@@ -36,7 +36,7 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// All passages of documents.
+    /// Splits documents into passages.
     pub(super) fn all(
         documents: &[Document],
         params: &RefEvalParams,
@@ -61,23 +61,23 @@ impl Passage {
     }
 }
 
-/// The units of a passage, or why there is none.
+/// The units of a passage, or why there are none.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PassageUnits {
-    /// Each with its weight, where somebody has given one.
+    /// Each with its weight, if provided.
     pub(super) units: Vec<(String, Option<bool>)>,
     pub(super) ended: ListedOutcome,
-    /// Lines that were left out: they have too many words.
+    /// Omitted lines with too many words.
     pub(super) wordy: usize,
-    /// Lines that were left out: most of their words are not in the passage, so that it cannot well state them.
+    /// Omitted lines with most of their words missing from the passage, which therefore probably does not state them.
     pub(super) ungrounded: usize,
-    /// Lines that said again what a line before had said.
+    /// Duplicate lines.
     pub(super) repeated: usize,
     pub(super) prompt_tokens: Option<usize>,
     pub(super) tokens: Option<usize>,
 }
 
-/// What outcomes call a passage that states nothing, or nothing that is short enough.
+/// The outcome of a passage without units of the allowed length.
 const NO_UNITS: &str = "no_units";
 
 impl PassageUnits {
@@ -99,12 +99,12 @@ impl PassageUnits {
     }
 }
 
-/// Whether a line says that there is nothing to list.
+/// Whether a line states that there is nothing to list.
 fn is_none(line: &str) -> bool {
     line.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("none")
 }
 
-/// The stage that reads passages: a row for each unit.
+/// The stage that reads passages: one row per unit.
 pub(super) fn units_stage<'a>(
     passages: &'a [Passage],
     prompt: &'a ReadyPrompt,
@@ -122,7 +122,7 @@ pub(super) fn units_stage<'a>(
     QueryStage { name: UNITS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
 }
 
-/// The units that a passage states, one on each line.
+/// Reads the units of a passage, one per line.
 pub(super) struct UnitsReadout<'a> {
     passages: &'a [Passage],
     params: &'a RefEvalParams,
@@ -146,7 +146,7 @@ impl Readout for UnitsReadout<'_> {
         PassageUnits::of(result, self.words(), &self.passages[number].text)
     }
 
-    /// A passage without units has a row that says why.
+    /// A passage without units has one row with the reason.
     fn rows(&self, _: usize, identity: Value, found: &PassageUnits) -> serde_json::Result<Vec<Value>> {
         let row = |place: Option<usize>, unit: Option<&(String, Option<bool>)>| {
             let mut row = identity.clone();
@@ -206,7 +206,7 @@ impl Readout for UnitsReadout<'_> {
         Ok(PassageUnits { units, ended, wordy, ungrounded, repeated, prompt_tokens, tokens })
     }
 
-    /// Short sentences, as many as the list may have; a passage cannot well state more than it has words for.
+    /// Short sentences, up to the limit of the list and the number of words in the passage.
     fn stand_in(&self, number: usize) -> PassageUnits {
         let in_passage = (count_words(&self.passages[number].text) / 4).max(1);
         let count = in_passage.min((self.params.max_tokens as usize / SHORT_UNIT).max(1));
@@ -217,7 +217,7 @@ impl Readout for UnitsReadout<'_> {
     }
 }
 
-/// A row that was written before, or by somebody else: the unit is enough.
+/// A row written before or provided by the user; the unit is enough.
 #[derive(Deserialize)]
 struct GivenUnit {
     number: Option<usize>,
@@ -230,7 +230,7 @@ struct GivenUnit {
     tokens: Option<usize>,
 }
 
-/// A unit among all.
+/// A unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     /// `document/passage.number`.
@@ -238,13 +238,13 @@ pub(super) struct Unit {
     /// The position of its passage.
     pub(super) passage: usize,
     pub(super) text: String,
-    /// Vital, or okay; absent where nobody has said yet.
+    /// Vital or okay; absent until known.
     pub(super) vital: Option<bool>,
 }
 
 impl Unit {
-    /// All units of passages, in their order, and how many say again what one before has said: passages overlap, and
-    /// documents say the same.
+    /// All units of the passages in order, and the number of duplicates: passages overlap, and documents repeat each
+    /// other.
     pub(super) fn all(passages: &[Passage], found: &[PassageUnits]) -> (Vec<Self>, usize) {
         let (mut known, mut all, mut again) = (BTreeSet::new(), Vec::new(), 0);
         for (place, (passage, found)) in passages.iter().zip(found).enumerate() {
@@ -261,7 +261,7 @@ impl Unit {
     }
 }
 
-/// The stage that weighs units: vital or okay.
+/// The stage that weights units as vital or okay.
 pub(super) fn weights_stage<'a>(
     passages: &'a [Passage],
     units: &'a [Unit],

@@ -1,8 +1,8 @@
-//! Words of texts, as far as they tell what a text says.
+//! Distinctive words of texts.
 
 use std::collections::BTreeSet;
 
-/// Words that say nothing by themselves.
+/// Words without content.
 const FUNCTION_WORDS: [&str; 60] = [
     "the", "and", "for", "with", "that", "this", "from", "was", "were", "are", "has", "have", "had", "been", "its",
     "his", "her", "their", "they", "which", "who", "whom", "whose", "what", "when", "where", "how", "why", "into",
@@ -11,18 +11,18 @@ const FUNCTION_WORDS: [&str; 60] = [
     "those", "said", "being",
 ];
 
-/// Words that questions begin with, or have in them.
+/// Words that begin questions or occur in them.
 pub(super) const INTERROGATIVES: [&str; 9] = ["what", "who", "whom", "whose", "which", "when", "where", "why", "how"];
-/// Words that demand an answer at the beginning of a sentence.
+/// Verbs that request an answer at the beginning of a sentence.
 const DEMANDS: [&str; 12] = [
     "name", "list", "describe", "explain", "tell", "give", "state", "say", "summarize", "summarise", "identify",
     "outline",
 ];
-/// Question marks of whatever script.
+/// Question marks of all scripts.
 const MARKS: [char; 7] = ['?', '？', '؟', '\u{37e}', '՞', '፧', '⁇'];
 
-/// Whether a text asks: it has a question mark, or begins with a word that asks or demands. Of texts without Latin
-/// letters, whose languages may do without a mark, nothing is known.
+/// Whether a text is a question: it has a question mark, or begins with an interrogative or a request. Texts without
+/// Latin letters count as questions, since their languages may omit the mark.
 pub(super) fn asks(text: &str) -> bool {
     let lower = text.to_lowercase();
     let first = lower.split(|c: char| !c.is_alphanumeric()).find(|word| !word.is_empty()).unwrap_or_default();
@@ -32,12 +32,12 @@ pub(super) fn asks(text: &str) -> bool {
         || DEMANDS.contains(&first)
 }
 
-/// How many words a text has.
+/// The number of words in a text.
 pub(super) fn count_words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
-/// Whether two texts are the same but for case, spacing and punctuation.
+/// Whether two texts are equal except for case, spacing and punctuation.
 pub(super) fn same_words(a: &str, b: &str) -> bool {
     let plain = |text: &str| -> Vec<String> {
         let lower = text.to_lowercase();
@@ -46,7 +46,7 @@ pub(super) fn same_words(a: &str, b: &str) -> bool {
     plain(a) == plain(b)
 }
 
-/// The words of a text that say something: numbers, and words of three letters and more that are no function words.
+/// The distinctive words of a text: numbers, and words of at least three letters that are not function words.
 pub(super) fn telling_words(text: &str) -> BTreeSet<String> {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| {
@@ -56,7 +56,7 @@ pub(super) fn telling_words(text: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Whether a text has at least half of the words of another that say something.
+/// Whether `text` contains at least half of the distinctive words of `said`.
 pub(super) fn has_half_of(text: &BTreeSet<String>, said: &str) -> bool {
     let own = telling_words(said);
     2 * own.intersection(text).count() >= own.len()

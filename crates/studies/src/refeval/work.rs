@@ -1,4 +1,4 @@
-//! The rounds: what is still open is clustered, asked for, answered and judged, until nothing new is covered.
+//! The rounds: cluster the open units, ask for them, answer and judge, until nothing new is covered.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::judgements::{self, JudgedAnswer, Verdict, verdict};
 use super::options::RefEvalParams;
 use super::prompts;
 use super::questions::{
-    CLUSTERS, EXAMINATION, ONE_BY_ONE, Question, QuestionOutcome, QuestionReadout, QuestionSet, Turn, Wanted,
+    CLUSTERS, EXAMINATION, ExamQuestion, ONE_BY_ONE, QuestionOutcome, QuestionReadout, QuestionSet, Turn, WantedUnits,
     clusters_stage, question_id, questions_stage,
 };
 use super::units::{Passage, Unit};
@@ -20,15 +20,15 @@ use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
 use crate::{Artefact, MethodError, Run};
 
-/// Why it ends where a file of answers has no more.
+/// The reason for ending at the end of a file of answers.
 const WAITS: &str = "the last questions in questions.jsonl have no answers in the file";
 
-/// Everything that is asked about the units.
+/// The inputs of all queries about the units.
 pub(super) struct RefEvalWork<'a> {
     pub(super) params: &'a RefEvalParams,
     pub(super) passages: &'a [Passage],
     pub(super) units: &'a [Unit],
-    /// By unit; empty where nothing is clustered by embeddings.
+    /// By unit; empty without clustering by embeddings.
     pub(super) vectors: &'a [Vec<f32>],
     pub(super) prompts: &'a PromptSet,
     pub(super) evaluator: &'a dyn LanguageModel,
@@ -37,18 +37,18 @@ pub(super) struct RefEvalWork<'a> {
     pub(super) units_key: &'a str,
 }
 
-/// What is known of a unit.
+/// The state of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct UnitState {
-    /// Whether it was said right, and where.
+    /// The correctness, round and turn of the covering answer; absent while open.
     pub(super) covered: Option<(bool, usize, usize)>,
-    /// Questions that asked for it.
+    /// The number of questions that asked for it.
     pub(super) asked: usize,
-    /// Answers to these that left it open.
+    /// The number of answers to them that did not cover it.
     pub(super) ignored: usize,
 }
 
-/// A question that was asked, with what came of it.
+/// A question with its answer and judgements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AskedUnits {
     pub(super) id: String,
@@ -56,52 +56,52 @@ pub(super) struct AskedUnits {
     pub(super) round: usize,
     pub(super) question: String,
     pub(super) answer: WrittenText,
-    /// Each unit that it asked for, with the verdict.
+    /// Each unit it asked for, with the verdict.
     pub(super) judged: Vec<(usize, Answer<usize>)>,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub(super) struct RoundTally {
     /// From 1.
     pub(super) round: usize,
-    /// Units that were open when it began.
+    /// Units that were open at the beginning.
     pub(super) open: usize,
     pub(super) clusters: usize,
-    /// Questions that were asked, follow-ups among them.
+    /// Questions, including follow-ups.
     pub(super) questions: usize,
     pub(super) follow_ups: usize,
-    /// Units that it covered, and those of them that were said right.
+    /// Units covered in it, and the correct ones among them.
     pub(super) covered: usize,
     pub(super) correct: usize,
-    /// Units that are open behind it.
+    /// Units that are open at the end.
     pub(super) left: usize,
 }
 
-/// What all rounds came to.
+/// The results of all rounds.
 #[derive(Debug, Default)]
 pub(super) struct ExaminationResults {
     pub(super) units: Vec<UnitState>,
     pub(super) asked: Vec<AskedUnits>,
     pub(super) rounds: Vec<RoundTally>,
-    /// Why the last one was the last.
+    /// Why the examination ended.
     pub(super) ended: &'static str,
-    /// How names of clusters ended.
+    /// Outcomes of cluster names.
     pub(super) names: BTreeMap<&'static str, usize>,
-    /// How questions ended, by name.
+    /// Outcomes of questions, by name.
     pub(super) questions: BTreeMap<&'static str, usize>,
-    /// Units that questions gave away.
+    /// Units that questions leaked.
     pub(super) leaked: usize,
     /// By stage.
     pub(super) tokens: BTreeMap<&'static str, TokenTally>,
     /// The key of the last judgements.
     pub(super) key: String,
-    /// The last questions wait for answers from a file.
+    /// Whether the last questions have no answers in the file.
     pub(super) waits: bool,
 }
 
 impl RefEvalWork<'_> {
-    /// What the parts of a stage depend on.
+    /// The inputs that a stage's parts depend on.
     pub(super) fn inputs(
         &self,
         stage: &'static str,
@@ -114,7 +114,7 @@ impl RefEvalWork<'_> {
         inputs
     }
 
-    /// All rounds of the examination.
+    /// Runs all rounds of the examination.
     pub(super) fn examine(&self, run: &mut Run<'_>) -> Result<ExaminationResults, MethodError> {
         let mut results =
             ExaminationResults { units: vec![UnitState::default(); self.units.len()], ..ExaminationResults::default() };
@@ -138,7 +138,7 @@ impl RefEvalWork<'_> {
             key = names.key;
             let wanted = found.iter().enumerate();
             let wanted =
-                wanted.map(|(place, units)| Wanted { cluster: place + 1, units: units.clone(), earlier: None });
+                wanted.map(|(place, units)| WantedUnits { cluster: place + 1, units: units.clone(), earlier: None });
             let mut tally = RoundTally { round, open: open.len(), clusters: found.len(), ..RoundTally::default() };
             self.round(EXAMINATION, wanted.collect(), &mut key, &mut tally, run, &mut results)?;
             if results.waits && tally.questions == 0 {
@@ -162,11 +162,12 @@ impl RefEvalWork<'_> {
         Ok(results)
     }
 
-    /// Each unit by itself, in one round.
+    /// Asks for each unit separately, in one round.
     pub(super) fn one_by_one(&self, run: &mut Run<'_>) -> Result<ExaminationResults, MethodError> {
         let mut results =
             ExaminationResults { units: vec![UnitState::default(); self.units.len()], ..ExaminationResults::default() };
-        let wanted = (0..self.units.len()).map(|unit| Wanted { cluster: unit + 1, units: vec![unit], earlier: None });
+        let wanted =
+            (0..self.units.len()).map(|unit| WantedUnits { cluster: unit + 1, units: vec![unit], earlier: None });
         let mut tally = RoundTally { round: 1, open: self.units.len(), ..RoundTally::default() };
         let mut key = self.units_key.to_owned();
         self.round(ONE_BY_ONE, wanted.collect(), &mut key, &mut tally, run, &mut results)?;
@@ -186,11 +187,11 @@ impl RefEvalWork<'_> {
         found.map(|cluster| cluster.into_iter().map(|place| open[place]).collect()).collect()
     }
 
-    /// Questions, answers and judgements, and again for what the answers leave open.
+    /// Questions, answers and judgements, repeated as follow-ups for units that the answers leave open.
     fn round(
         &self,
         set: QuestionSet,
-        wanted: Vec<Wanted>,
+        wanted: Vec<WantedUnits>,
         key: &mut String,
         tally: &mut RoundTally,
         run: &mut Run<'_>,
@@ -209,11 +210,12 @@ impl RefEvalWork<'_> {
                 && !run.is_rehearsal()
                 && !answers.reach(place)
             {
-                // Who has answers to the next round leaves these out; else they are what is to be answered now.
+                // A file with answers to the next round skips these follow-ups; otherwise they are the questions to
+                // answer now.
                 results.waits = turn == 0 || !answers.reach(Turn { round: place.round + 1, number: 0, ..place });
                 if results.waits {
                     let questions = self.ask(place, &wanted, key, run)?;
-                    // What nobody is to be asked nobody has to answer.
+                    // Without a valid question no answer is pending.
                     results.waits = questions.iter().any(|question| question.ended == QuestionOutcome::Asked);
                 }
                 break;
@@ -223,16 +225,16 @@ impl RefEvalWork<'_> {
         Ok(())
     }
 
-    /// One question for each of what is wanted; what is wanted next.
+    /// Writes one question per entry, answers and judges it; returns the entries of the next turn.
     fn turn(
         &self,
         place: Turn,
-        wanted: &[Wanted],
+        wanted: &[WantedUnits],
         key: &mut String,
         tally: &mut RoundTally,
         run: &mut Run<'_>,
         results: &mut ExaminationResults,
-    ) -> Result<Vec<Wanted>, MethodError> {
+    ) -> Result<Vec<WantedUnits>, MethodError> {
         let questions = self.ask(place, wanted, key, run)?;
         for question in &questions {
             *results.questions.entry(question.ended.name()).or_default() += 1;
@@ -240,7 +242,7 @@ impl RefEvalWork<'_> {
             results.tokens.entry(place.set.questions).or_default().add(question.prompt_tokens, question.tokens);
         }
         let good = wanted.iter().zip(&questions).filter(|(_, question)| question.ended == QuestionOutcome::Asked);
-        let good: Vec<(&Wanted, &Question)> = good.collect();
+        let good: Vec<(&WantedUnits, &ExamQuestion)> = good.collect();
         let asked: Vec<AskedQuestion> = good
             .iter()
             .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
@@ -256,10 +258,10 @@ impl RefEvalWork<'_> {
             let units = question.targets.iter().map(|target| wanted.units[*target]);
             let judged: Vec<(usize, Answer<usize>)> = units.zip(rest.by_ref()).collect();
             let open = results.settle(place, &judged, tally);
-            // Of an answer that says nothing there is nothing to go on from.
+            // An empty answer has no follow-up.
             if let Some(said) = answer.usable().filter(|_| !open.is_empty()) {
                 let earlier = Some((asked.text.clone(), said.to_owned()));
-                next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
+                next.push(WantedUnits { cluster: wanted.cluster, units: open, earlier });
             }
             let AskedQuestion { id, text: question } = asked;
             results.asked.push(AskedUnits { id, turn: place.number, round: place.round, question, answer, judged });
@@ -270,10 +272,10 @@ impl RefEvalWork<'_> {
     fn ask(
         &self,
         turn: Turn,
-        wanted: &[Wanted],
+        wanted: &[WantedUnits],
         key: &mut String,
         run: &mut Run<'_>,
-    ) -> Result<Vec<Question>, MethodError> {
+    ) -> Result<Vec<ExamQuestion>, MethodError> {
         let Artefact { parts, key: own } = run.round(&questions_stage(
             turn,
             QuestionReadout { units: self.units, wanted, words: self.params.question_words },
@@ -308,11 +310,11 @@ impl RefEvalWork<'_> {
         Ok(parts)
     }
 
-    /// Of each question, each of its targets.
+    /// Judges each target of each question.
     fn judge(
         &self,
         set: QuestionSet,
-        good: &[(&Wanted, &Question)],
+        good: &[(&WantedUnits, &ExamQuestion)],
         asked: &[AskedQuestion],
         answers: &[WrittenText],
         key: &mut String,
@@ -345,7 +347,7 @@ impl RefEvalWork<'_> {
 }
 
 impl ExaminationResults {
-    /// Takes judgements of an answer; the units that it leaves open.
+    /// Records the judgements of an answer; returns the units that it leaves open.
     fn settle(&mut self, place: Turn, judged: &[(usize, Answer<usize>)], tally: &mut RoundTally) -> Vec<usize> {
         let mut open = Vec::new();
         for (unit, judgement) in judged {
@@ -359,7 +361,7 @@ impl ExaminationResults {
                     tally.correct += usize::from(is_right);
                     state.covered = Some((is_right, place.round, place.number));
                 }
-                // What could not be judged is open, as what the answer does not speak of.
+                // Units that could not be judged stay open, like those that are not covered.
                 Some(Verdict::Unrelated) | None => {
                     state.ignored += 1;
                     open.push(*unit);
@@ -370,7 +372,7 @@ impl ExaminationResults {
     }
 }
 
-/// Answers in a file to questions that were not asked.
+/// The number of answers in a file to questions that were not asked.
 pub(super) fn unused(answers: &GivenAnswers, results: &ExaminationResults) -> usize {
     answers.count().saturating_sub(results.asked.len())
 }

@@ -1,4 +1,4 @@
-//! The options of `revise`, and those that it shares with `reviseval`.
+//! The options of `revise`, including those shared with `reviseval`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::attributes::{self, AttributeWords, words};
 use crate::judge::Mode;
 use crate::question::{LayoutOptions, criteria, given_twice, text_or_file};
 
-/// How a reference is made.
+/// How a reference is generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RevisionKind {
@@ -38,7 +38,7 @@ impl RevisionKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
-    /// The name to type.
+    /// The name on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Adapted => "adapted",
@@ -57,14 +57,14 @@ impl fmt::Display for RevisionKind {
     }
 }
 
-/// A quality to revise for, and what it means: `NAME` or `NAME=MEANING`.
+/// An attribute to revise for, with its meaning: `NAME` or `NAME=MEANING`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Aspect {
     name: String,
     meaning: Option<String>,
 }
 
-/// That a text is no [`Aspect`].
+/// A text that is not an [`Aspect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("expected NAME or NAME=MEANING")]
 pub(crate) struct AspectError;
@@ -104,18 +104,18 @@ const ASPECTS: [(&str, &str, &str); 5] = [
     ("creativity", "more original", "Whether it has ideas of its own where the task leaves room for them."),
 ];
 
-/// What revisions are to look at where nothing else is said.
+/// The default criteria of revisions.
 const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps to the task, whether it is correct, \
                         how deep it goes, how original it is, and whether it is as detailed as it should be.";
 
-/// What a revision is to improve.
+/// The attribute that a revision should improve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RevisionFocus {
-    /// The attribute or aspect; absent where it is the text as a whole.
+    /// The attribute or aspect; absent for the text as a whole.
     pub(crate) name: Option<String>,
-    /// What the revision should be, such as `more coherent`.
+    /// The goal of the revision, such as `more coherent`.
     pub(crate) comparative: String,
-    /// What counts.
+    /// The criteria.
     pub(crate) criteria: String,
 }
 
@@ -126,7 +126,7 @@ impl RevisionFocus {
         Ok(Self { name: None, comparative: "better".to_owned(), criteria })
     }
 
-    /// One attribute of so many, which has a built-in meaning or is given one.
+    /// One of several attributes, with its built-in or user-defined meaning.
     pub(crate) fn attribute(
         words: &AttributeWords,
         given: Option<&str>,
@@ -155,20 +155,20 @@ impl RevisionFocus {
     }
 }
 
-/// A reviser's template in place of the built-in one: `KIND=FILE`.
+/// A user's template for the reviser: `KIND=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnTemplate {
     pub(crate) kind: RevisionKind,
     pub(crate) file: String,
 }
 
-/// Why a text is no [`OwnTemplate`].
+/// A text that is not an [`OwnTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum OwnTemplateError {
-    /// There is no file.
+    /// The file is missing.
     #[error("expected KIND=FILE, such as adapted=mine.j2")]
     Form,
-    /// No kind of reference is called that.
+    /// An unknown kind of reference.
     #[error("`{}` is none of {}", .0.escape_debug(), RevisionKind::ALL.map(RevisionKind::as_str).join(", "))]
     Kind(String),
 }
@@ -191,7 +191,7 @@ impl fmt::Display for OwnTemplate {
 
 written_as_text!(OwnTemplate);
 
-/// What becomes of a draft that is good already.
+/// The treatment of a draft that is already good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GoodDraft {
@@ -203,7 +203,7 @@ pub(crate) enum GoodDraft {
 }
 
 impl GoodDraft {
-    /// The sentence of the prompt.
+    /// The sentence in the prompt.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             Self::Keep => "Where nothing about the draft needs to change, repeat it word for word.",
@@ -212,7 +212,7 @@ impl GoodDraft {
     }
 }
 
-/// How references are made: options of every method that makes some.
+/// Generation of references: shared options of all methods that generate some.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ReviserOptions {
@@ -245,7 +245,7 @@ pub(crate) struct ReviserOptions {
 }
 
 impl ReviserOptions {
-    /// The aspects, each once.
+    /// The distinct aspects.
     pub(crate) fn aspects(&self) -> Result<Vec<RevisionFocus>, MethodError> {
         let names: Vec<&str> = self.aspect.iter().map(|aspect| aspect.name.as_str()).collect();
         if let Some(twice) = given_twice(&names) {
@@ -256,7 +256,7 @@ impl ReviserOptions {
         aspects.iter().map(RevisionFocus::aspect).collect()
     }
 
-    /// Refuses options that none of `kinds` looks at.
+    /// Refuses options that do not apply to any of `kinds`.
     pub(crate) fn check(&self, kinds: &[RevisionKind], option: &str) -> Result<(), MethodError> {
         if !self.aspect.is_empty() && !kinds.contains(&RevisionKind::Aspects) {
             let hint = format!("say {option} aspects, or leave --aspect out");
@@ -270,7 +270,7 @@ impl ReviserOptions {
         Ok(())
     }
 
-    /// Refuses kinds that make no sense for the mode.
+    /// Refuses kinds that do not apply to the mode.
     pub(crate) fn check_mode(kinds: &[RevisionKind], mode: Mode, option: &str) -> Result<(), MethodError> {
         let only_pairs = kinds.iter().find(|kind| matches!(kind, RevisionKind::Both | RevisionKind::Each));
         only_pairs.filter(|_| mode == Mode::Pointwise).map_or(Ok(()), |kind| {

@@ -1,4 +1,4 @@
-//! References by generation: what is asked for each sample, and what came of it.
+//! Generates references by revision.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +22,16 @@ use crate::template::{PromptLayout, Template};
 use crate::written::{WrittenOutcome, WrittenText, dry_result};
 use crate::{MethodError, RowError, Signature};
 
-/// Of paraphrases.
+/// The temperature of paraphrases.
 const TEMPERATURE: f64 = 1.0;
 
-/// The options that its stage reads.
+/// The options that the stage depends on.
 const READ: [&str; 6] = ["mode", "noun", "seed", "revision-tokens", "good-draft", "diversify"];
 
-/// What outcomes and rows call a reference that is there, whole.
+/// The outcome of a complete reference.
 pub(super) const REVISED: &str = "revised";
 
-/// The prompts, by what is shown: a text with another as guidance, a text by itself, both texts, none, a given
+/// The prompts by the texts shown: a text with another as guidance, a single text, both texts, none, an existing
 /// reference.
 pub(super) const TEMPLATES: &[Builtin] = &[
     Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2"), data: GUIDED },
@@ -52,36 +52,36 @@ pub(crate) struct RevisionSet {
     pub(crate) prompt: ReadyPrompt,
 }
 
-/// One reference to be made.
+/// A reference to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RevisionJob {
     pub(crate) item: usize,
     /// The position of its [`RevisionSet`].
     pub(crate) set: usize,
-    /// The candidate to be revised; of both at once, the one shown first.
+    /// The candidate to revise; if both are revised together, the one shown first.
     pub(crate) primary: Option<usize>,
-    /// The candidate shown besides.
+    /// The other candidate shown.
     pub(crate) guidance: Option<usize>,
-    /// The given reference to be paraphrased, and the number of the paraphrase.
+    /// The existing reference to paraphrase, and the number of the paraphrase.
     pub(crate) paraphrase: Option<(usize, usize)>,
 }
 
-/// A reference, or why there is none.
+/// A reference, or why it is missing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Revision {
     pub(crate) job: RevisionJob,
     pub(crate) made: WrittenText,
-    /// To the candidates that were shown, or to all where none was, by their position.
+    /// Similarity to the candidates shown, or to all if none was, by position.
     pub(crate) similarity: Vec<(usize, Similarity)>,
 }
 
 impl Revision {
-    /// Of a job whose prompt would have nothing to show.
+    /// The result of a job whose prompt has nothing to show.
     fn without_text(job: RevisionJob) -> Self {
         Self { job, made: WrittenText::nothing(), similarity: Vec::new() }
     }
 
-    /// How it ended, as outcomes count it: a text that was cut off and serves all the same leaves nothing open.
+    /// The outcome for counting: a truncated text that is used counts as answered.
     pub(crate) fn outcome(&self, use_truncated: bool) -> &'static str {
         match &self.made.ended {
             WrittenOutcome::Written => REVISED,
@@ -90,26 +90,26 @@ impl Revision {
         }
     }
 
-    /// Whether it may serve as a reference.
+    /// Whether it can serve as a reference.
     pub(crate) fn is_usable(&self, use_truncated: bool) -> bool {
         let is_cut = self.made.ended == WrittenOutcome::Truncated;
         self.made.ended == WrittenOutcome::Written || (use_truncated && is_cut)
     }
 }
 
-/// What references are made for and how, besides their own options.
+/// The settings of generation besides the user's options.
 #[derive(Debug, Clone)]
 pub(crate) struct RevisionSettings<'a> {
     pub(crate) options: &'a ReviserOptions,
     pub(crate) mode: Mode,
-    /// What a candidate is called.
+    /// The noun for a candidate.
     pub(crate) noun: &'a str,
     pub(crate) max_tokens: u32,
     pub(crate) layout: PromptLayout,
     pub(crate) seed: u64,
 }
 
-/// Makes references.
+/// Generates references.
 pub(crate) struct Reviser<'a> {
     pub(crate) samples: &'a [Sample],
     pub(crate) how: RevisionSettings<'a>,
@@ -117,8 +117,8 @@ pub(crate) struct Reviser<'a> {
 }
 
 impl<'a> Reviser<'a> {
-    /// References of these kinds. Those that do not depend on `foci` are made once: answers, paraphrases, and revisions
-    /// by aspect.
+    /// Prepares references of these kinds. Answers, paraphrases and revisions by aspect do not depend on `foci` and are
+    /// generated once.
     pub(crate) fn new(
         how: RevisionSettings<'a>,
         kinds: &[RevisionKind],
@@ -142,14 +142,14 @@ impl<'a> Reviser<'a> {
         Ok(Self { samples, how, sets })
     }
 
-    /// What the texts of references depend on besides model and options.
+    /// Adds to a signature what the references depend on besides model and options.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
         let foci = self.sets.iter().flat_map(|set| [set.kind.as_str(), &set.focus.comparative, &set.focus.criteria]);
         let signature = signature.with("revision-criteria", &short_hash(foci)).with_layout(&self.how.layout);
         signature.with_templates(self.sets.iter().map(|set| set.prompt.template()))
     }
 
-    /// All references to be made, sample by sample.
+    /// All references to generate, sample by sample.
     pub(crate) fn jobs(&self) -> Vec<RevisionJob> {
         let items = 0..self.samples.len();
         items.flat_map(|item| (0..self.sets.len()).flat_map(move |set| self.jobs_of(item, set))).collect()
@@ -174,14 +174,14 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// C of equation 2, tossed anew for each sample, kind and aspect.
+    /// C of equation 2, drawn independently for each sample, kind and aspect.
     fn coin(&self, item: usize, set: usize) -> bool {
         let RevisionSet { kind, focus, .. } = &self.sets[set];
         let parts = ["primary", self.samples[item].id.as_str(), kind.as_str(), focus.name.as_deref().unwrap_or("")];
         rng_for(self.how.seed, &parts).random()
     }
 
-    /// Whether there is something to show: every text that the prompt is about.
+    /// Whether all texts that the prompt requires exist.
     fn can_be_asked(&self, job: &RevisionJob) -> bool {
         let shown = self.shown(job);
         let is_there = |name: &str| shown.iter().any(|(slot, text)| *slot == name && !text.trim().is_empty());
@@ -203,7 +203,7 @@ impl<'a> Reviser<'a> {
         shown
     }
 
-    /// What the model is shown; the prompt can be rendered, as the stage has found out.
+    /// The prompt of a job; the stage has checked that it renders.
     pub(crate) fn prompt(&self, job: &RevisionJob) -> Prompt {
         let prompt = &self.sets[job.set].prompt;
         let rendered = prompt.render(&self.samples[job.item].id, &self.shown(job), &[]);
@@ -221,7 +221,7 @@ impl<'a> Reviser<'a> {
         Query { is_asked: self.can_be_asked(job), ..Query::new(id, &*sample.id, identity, prompt, self.shown(job)) }
     }
 
-    /// The stage in which this model makes all references; `params` are the options of the method.
+    /// The stage that generates all references with this model; `params` are the method's options.
     pub(crate) fn stage<'r>(
         &'r self,
         model: &'r dyn LanguageModel,
@@ -240,7 +240,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// How like a text is to the candidates that were shown, or to all where none was.
+    /// The similarity of a text to the candidates shown, or to all if none was.
     fn similarity(&self, job: RevisionJob, text: &str, measures: &Measures) -> Vec<(usize, Similarity)> {
         let sample = &self.samples[job.item];
         let compared: Vec<usize> = match job.primary {
@@ -253,7 +253,7 @@ impl<'a> Reviser<'a> {
     }
 }
 
-/// Reads references, and measures how like each is to candidates.
+/// Reads references and measures their similarity to candidates.
 pub(crate) struct RevisionReadout<'r, 'a> {
     reviser: &'r Reviser<'a>,
     jobs: Vec<RevisionJob>,
@@ -300,7 +300,7 @@ impl Readout for RevisionReadout<'_, '_> {
     }
 
     fn stand_in(&self, number: usize) -> Revision {
-        // Not compared with the candidates: that takes long, and says nothing of this text.
+        // Not compared with the candidates: this is slow, and meaningless for a stand-in.
         let made = WrittenText::of(&dry_result(number, self.reviser.how.max_tokens as usize));
         Revision { made, ..Revision::without_text(self.jobs[number]) }
     }

@@ -1,4 +1,4 @@
-//! References as rows, and what they come to.
+//! Rows and figures of generated references.
 
 use probity_lm::Finish;
 use probity_lm::text::{counted, thousands};
@@ -12,19 +12,19 @@ use crate::figures::{decimals, mean, number};
 use crate::written::WrittenOutcome;
 use crate::{Cell, Conclusion, Table, Trust, cells};
 
-/// Which reference a row of the table of revisions is.
+/// The identity of a reference.
 #[derive(Debug, Serialize)]
 pub(super) struct RevisionIdentity<'a> {
     item: &'a str,
     kind: RevisionKind,
-    /// The attribute or aspect that it was revised for.
+    /// The attribute or aspect it was generated for.
     #[serde(skip_serializing_if = "Option::is_none")]
     aspect: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     primary: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     guidance: Option<&'a str>,
-    /// The given reference that it says in other words, from 0.
+    /// The index of the existing reference that it paraphrases, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
 }
@@ -51,21 +51,21 @@ pub(super) struct RevisionRow<'a> {
     of: RevisionIdentity<'a>,
     text: &'a str,
     #[serde(flatten)]
-    ended: Ended<'a>,
+    ended: RevisionEnd<'a>,
     finish: Option<Finish>,
     prompt_tokens: Option<usize>,
     tokens: Option<usize>,
-    /// Whether it is the primary candidate's text, but for outer white space.
+    /// Whether it equals the primary candidate's trimmed text.
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged: Option<bool>,
     similarity: Vec<SimilarityTo<'a>>,
 }
 
-/// How it ended, a whole text being a revision.
+/// The outcome, with `revised` for a complete text.
 #[derive(Debug)]
-struct Ended<'a>(&'a WrittenOutcome);
+struct RevisionEnd<'a>(&'a WrittenOutcome);
 
-impl Serialize for Ended<'_> {
+impl Serialize for RevisionEnd<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
         if *self.0 == WrittenOutcome::Written {
@@ -89,7 +89,7 @@ pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Revis
     RevisionRow {
         of: RevisionIdentity::new(reviser, revision.job),
         text: &revision.made.text,
-        ended: Ended(&revision.made.ended),
+        ended: RevisionEnd(&revision.made.ended),
         finish: revision.made.finish,
         prompt_tokens: revision.made.prompt_tokens,
         tokens: revision.made.tokens,
@@ -103,7 +103,7 @@ fn is_unchanged(reviser: &Reviser<'_>, revision: &Revision) -> Option<bool> {
     (!revision.made.text.is_empty()).then(|| primary.text.trim() == revision.made.text)
 }
 
-/// What the references of one kind and aspect come to.
+/// The figures of the references of one kind and aspect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RevisionTally {
     pub(crate) kind: RevisionKind,
@@ -112,20 +112,20 @@ pub(crate) struct RevisionTally {
     usable: usize,
     truncated: usize,
     empty: usize,
-    /// Of the usable ones, how many repeat the text to be revised; absent where none was.
+    /// Usable references equal to the revised text; absent if none was revised.
     unchanged: Option<usize>,
-    /// How often the coin chose the candidate that the file names first; absent where there was no coin.
+    /// How often the random draw chose the first candidate of the file; absent without a draw.
     first_is_primary: Option<f64>,
-    /// Means over usable references, here and below.
+    /// This and the following: means over usable references.
     mean_tokens: Option<f64>,
     to_primary: Similarity,
     to_guidance: Similarity,
-    /// To the candidates, where the reference was made without them.
+    /// To the candidates, if the reference was generated without them.
     to_candidates: Similarity,
 }
 
 impl RevisionTally {
-    /// Of each set of the reviser's.
+    /// One per set of the reviser.
     pub(crate) fn all(reviser: &Reviser<'_>, revisions: &[Revision]) -> Vec<Self> {
         let of_set = |set: usize| revisions.iter().filter(|one| one.job.set == set).collect::<Vec<_>>();
         (0..reviser.sets.len()).map(|set| Self::of(reviser, set, &of_set(set))).collect()
@@ -134,7 +134,7 @@ impl RevisionTally {
     fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
         let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
         let is_usable = |revision: &Revision| revision.is_usable(reviser.how.options.use_truncated);
-        // What nothing is held against says nothing of references.
+        // Unusable references are never compared with, so they do not count.
         let usable: Vec<&Revision> = revisions.iter().copied().filter(|revision| is_usable(revision)).collect();
         let unchanged: Vec<bool> = usable.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
         let coins = revisions.iter().filter(|r| r.job.guidance.is_some());
@@ -161,13 +161,13 @@ impl RevisionTally {
         }
     }
 
-    /// Similarity in words to the text that was revised, or to the candidates where none was.
+    /// Word similarity to the revised text, or to the candidates if none was revised.
     pub(crate) fn words_kept(&self) -> Option<f64> {
         self.to_primary.word.or(self.to_candidates.word)
     }
 }
 
-/// How many references can be used, and what became of the others. Nobody judges them, so a reader should.
+/// The number of usable references and the outcomes of the others. Nothing judges the references, so a person should.
 pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conclusion {
     let sum = |of: fn(&RevisionTally) -> usize| -> usize { tallies.iter().map(of).sum() };
     let (all, usable, truncated) = (sum(|one| one.references), sum(|one| one.usable), sum(|one| one.truncated));
@@ -195,7 +195,7 @@ pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conc
     }
 }
 
-/// The table for people.
+/// The figures as a table.
 pub(crate) fn revisions_table(tallies: &[RevisionTally]) -> Table {
     let columns = [
         "kind", "for", "made", "usable", "truncated", "empty", "unchanged", "tokens", "to primary: words",

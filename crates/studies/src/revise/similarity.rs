@@ -1,17 +1,17 @@
-//! How much of a text is left in its revision.
+//! The similarity of a text and its revision.
 
 use probity_metrics::{Metric, MetricError, MetricItem, MetricModels, Score, choose};
 use serde::Serialize;
 
 use crate::figures::mean;
 
-/// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is
-/// counted.
+/// The similarity of two texts, from 0 (nothing in common) to 1 (equal). A figure is absent if neither text has any of
+/// its units.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(crate) struct Similarity {
-    /// 1 − Levenshtein's distance in characters / the longer text's length.
+    /// 1 − Levenshtein distance in characters / length of the longer text.
     pub(crate) char: Option<f64>,
-    /// The same in words.
+    /// The same for words.
     pub(crate) word: Option<f64>,
     /// F of the longest common subsequence of words.
     pub(crate) rouge_l: Option<f64>,
@@ -24,7 +24,7 @@ impl Similarity {
     }
 }
 
-/// The metrics behind [`Similarity`].
+/// The metrics of [`Similarity`].
 pub(crate) struct Measures([Box<dyn Metric>; 3]);
 
 impl Measures {
@@ -35,7 +35,7 @@ impl Measures {
         Self([metric("levenshtein"), metric("levenshtein:unit=word"), metric("rouge-l")])
     }
 
-    /// Of `text` to each of `others`, in their order.
+    /// The similarity of `text` to each of `others`, in order.
     pub(crate) fn of(&self, text: &str, others: &[&str]) -> Vec<Similarity> {
         if others.is_empty() {
             return Vec::new();
@@ -64,7 +64,7 @@ mod tests {
         let measures = Measures::new();
         let found = measures.of("a cat sat", &["a cat sat", "a dog sat", ""]);
         assert_eq!(found[0], Similarity { char: Some(1.0), word: Some(1.0), rouge_l: Some(1.0) });
-        // Three characters of nine; one word of three; two common words of three and three.
+        // Three of nine characters; one of three words; two common words of three each.
         let near = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() < 1e-12);
         assert!(
             near(found[1].char, 6.0 / 9.0) && near(found[1].word, 2.0 / 3.0) && near(found[1].rouge_l, 2.0 / 3.0),

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::Trust;
 use crate::testing::{generated, run, run_from, sample, told};
 
-/// Writes what `answer` makes of the prompt.
+/// A model that generates `answer` of the prompt.
 fn writer(answer: impl Fn(&str) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(move |request| answer(&request.prompt.text()))
 }
 
-/// The text in the block of that name.
+/// The text in the block with this name.
 fn block<'p>(prompt: &'p str, name: &str) -> &'p str {
     let (start, end) = (format!("[Start of {name}]\n"), format!("\n[End of {name}]"));
     prompt.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map(|(text, _)| text).expect("a block")
@@ -152,7 +152,7 @@ fn unchanged_texts_and_similarities_are_counted() {
     assert_eq!(summary.verdict[0].says, "4 of 4 references can be used; unchanged: 4");
     let tally = summary.values["references"][0].clone();
     assert_eq!((&tally["unchanged"], &tally["to_primary"]["word"]), (&json!(4), &json!(1.0)));
-    // Two of seven words differ, and two of thirty-four characters.
+    // Two of seven words differ, and two of 34 characters.
     let near = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
     assert!(
         near(&tally["to_guidance"]["word"], 5.0 / 7.0) && near(&tally["to_guidance"]["char"], 32.0 / 34.0),

@@ -1,4 +1,4 @@
-//! What the paper looks at besides agreement: effectiveness against similarity, disagreement, cost.
+//! The paper's further analyses: effectiveness by similarity, disagreement, cost.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +17,23 @@ use crate::judge::{Decision, JudgeVerdict, JudgedUnit, UnitVerdict};
 use crate::revise::Revision;
 use crate::{Cell, Table, cells};
 
-/// P with references over P without, beside how alike references and candidates are (the paper's Table 7 and Figure 1).
+/// Performance with references relative to that without, with the similarity of references and candidates (the paper's
+/// Table 7 and Figure 1).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Effect {
     reference: Reference,
-    /// All units, or a third of them by similarity.
+    /// All units, or a tercile by similarity.
     group: &'static str,
-    /// Units decided with and without reference, whose gold is known.
+    /// Units decided with and without reference that have gold.
     units: usize,
     similarity: Option<f64>,
     with_reference: Option<f64>,
     without: Option<f64>,
-    /// The paper's effectiveness; absent where P without reference is not above 0.
+    /// The paper's effectiveness; absent if the performance without reference is not positive.
     effectiveness: Option<f64>,
 }
 
-/// A unit that both judge and gold say something of.
+/// A unit with verdicts and gold.
 #[derive(Debug, Clone, Copy)]
 struct UnitWithGold {
     similarity: f64,
@@ -48,7 +49,7 @@ impl Effect {
             if pairs {
                 return mean(known.iter().map(said));
             }
-            // Ratings by one attribute are not held against gold of another: the mean of the attributes' correlations
+            // Ratings by one attribute are not compared with gold of another: the mean of the attributes' correlations
             // (appendix G).
             let attributes: BTreeSet<usize> = known.iter().map(|one| one.attribute).collect();
             let of_attribute = |attribute: usize| {
@@ -66,13 +67,13 @@ impl Effect {
     }
 }
 
-/// What the judge says under a kind of reference.
+/// The judge's verdicts with a kind of reference.
 fn by_judge(evaluators: &[EvaluatorVerdicts], reference: Reference) -> Option<&EvaluatorVerdicts> {
     evaluators.iter().find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
 }
 
-/// Of every kind of reference by the judge; of pairs also by thirds of similarity. `alike` has the similarities under
-/// each kind.
+/// The judge's effect with every kind of reference; for pairs also by similarity tercile. `alike` has the similarities
+/// for each kind.
 pub(super) fn effects(
     samples: &[Sample],
     units: &[JudgedUnit],
@@ -81,7 +82,7 @@ pub(super) fn effects(
     alike: &[(Reference, ReferenceScores)],
 ) -> Vec<Effect> {
     let Some(free) = by_judge(evaluators, Reference::None) else { return Vec::new() };
-    // By ids: of units that are equally alike the order of the data does not decide the third.
+    // Sorted by id, so that ties in similarity do not depend on the order of the data.
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|number| &samples[units[*number].item].id);
     let mut effects = Vec::new();
@@ -91,7 +92,7 @@ pub(super) fn effects(
         let mut known: Vec<UnitWithGold> = order.iter().copied().filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
-        // A distance is least where texts are most alike.
+        // Distances are smallest for the most similar texts.
         let alike = |one: &UnitWithGold| similarity.direction.upwards(one.similarity);
         known.sort_by(|a, b| alike(a).total_cmp(&alike(b)));
         let thirds =
@@ -143,11 +144,11 @@ pub(super) struct Disagreement {
     first: String,
     second: String,
     share: Option<f64>,
-    /// Units that both decided.
+    /// Units decided by both.
     both: usize,
 }
 
-/// Between the judge and the vote of metrics, under all kinds of reference.
+/// Between the judge and the metrics' vote, for all kinds of reference.
 pub(super) fn disagreements(evaluators: &[EvaluatorVerdicts]) -> Vec<Disagreement> {
     let evaluators: Vec<&EvaluatorVerdicts> =
         evaluators.iter().filter(|evaluator| matches!(evaluator.by, Evaluator::Judge | Evaluator::Vote)).collect();
@@ -170,8 +171,7 @@ pub(super) fn disagreements_table(disagreements: &[Disagreement]) -> Table {
     table
 }
 
-/// Tokens that a kind of reference takes, per unit that is judged under it, as if each prompt were computed from
-/// scratch; absent where none is.
+/// Tokens for a kind of reference per unit judged with it, without prefix sharing; absent if there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ReferenceTokens {
     reference: Reference,
@@ -185,7 +185,7 @@ impl ReferenceTokens {
     }
 }
 
-/// Of each kind of reference. Tokens of references that serve several units are counted once.
+/// For each kind of reference. Tokens of references shared by several units count once.
 pub(super) fn tokens(
     asking: &ReferenceQuestions<'_>,
     verdicts: &[JudgeVerdict],
@@ -204,7 +204,7 @@ pub(super) fn tokens(
     references.iter().map(of).collect()
 }
 
-/// Nothing where somebody else has written any of them.
+/// `None` if any of them was provided by the user.
 fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference) -> Option<usize> {
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
@@ -230,17 +230,17 @@ fn whole(tokens: Option<f64>) -> Cell {
     decimals(tokens, 0)
 }
 
-/// A way to spend tokens on a pair, and what comes of it (the paper's Table 6).
+/// A way to spend tokens on a pair, with its agreement (the paper's Table 6).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct CostMatch {
     way: &'static str,
     #[serde(flatten)]
     agreement: PreferenceAgreement,
-    /// Per pair, in both orders; absent where no pair is judged so.
+    /// Per pair, in both orders; absent if no pair is judged this way.
     tokens: Option<f64>,
 }
 
-/// One cycle without reference, three, and one revision with one judgement.
+/// One cycle without reference, three cycles, and one revision with one judgement.
 pub(super) fn spent(
     samples: &[Sample],
     asking: &ReferenceQuestions<'_>,
@@ -287,8 +287,8 @@ mod tests {
 
     #[test]
     fn effectiveness_of_ratings_is_the_mean_of_the_attributes_and_not_one_correlation_of_all() {
-        // By each attribute the ratings are in gold's order; one attribute's gold lies above the other's, and its
-        // ratings below.
+        // Within each attribute the ratings rank like gold. One attribute's gold is higher than the other's, and its
+        // ratings are lower.
         let one = |attribute: usize, with: f64, gold: f64| UnitWithGold {
             similarity: 0.5,
             with,

@@ -1,4 +1,4 @@
-//! Everyone who has a say: the judge, each metric and their vote, under each kind of reference.
+//! All evaluators: the judge, each metric and their vote, with each kind of reference.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::figures::{ShareFigure, mean, share_estimate};
 use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
 
-/// Who says it.
+/// An evaluator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Evaluator {
     Judge,
     Metric(String),
-    /// The majority of the metrics.
+    /// The majority vote of the metrics.
     Vote,
 }
 
 impl Evaluator {
-    /// In which direction its ratings get better.
+    /// The direction in which its ratings improve.
     pub(super) fn direction(&self) -> Direction {
         match self {
             Self::Judge | Self::Vote => Direction::HigherIsBetter,
@@ -47,23 +47,23 @@ impl Serialize for Evaluator {
     }
 }
 
-/// All that is said by one under one kind of reference.
+/// All verdicts of an evaluator with one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct EvaluatorVerdicts {
     pub(super) reference: Reference,
     pub(super) by: Evaluator,
-    /// By unit; absent where there was no reference.
+    /// By unit; absent without a reference.
     pub(super) says: Vec<Option<UnitVerdict>>,
 }
 
 impl EvaluatorVerdicts {
-    /// Of one who does not see an order.
+    /// The verdicts of an evaluator without presentation order.
     pub(super) fn without_order(reference: Reference, by: Evaluator, says: Vec<Option<Decision>>) -> Self {
         let settled = |decided: Decision| UnitVerdict { decided, orders: [None, None] };
         Self { reference, by, says: says.into_iter().map(|decided| decided.map(settled)).collect() }
     }
 
-    /// The majority of these evaluators, unit by unit.
+    /// The majority vote of these evaluators, by unit.
     pub(super) fn vote(reference: Reference, evaluators: &[Self]) -> Self {
         let of = |unit: usize| {
             let says: Vec<Decision> =
@@ -88,7 +88,7 @@ impl EvaluatorVerdicts {
     }
 }
 
-/// Which of a pair people preferred; `None` for a tie, and where they were not asked.
+/// The human preference for a pair; `None` for a tie or without a preference.
 pub(super) fn preferred(samples: &[Sample], unit: JudgedUnit) -> Option<PairChoice> {
     let sample = &samples[unit.item];
     let Some(Preference::Candidate(id)) = &sample.preference else { return None };
@@ -96,7 +96,7 @@ pub(super) fn preferred(samples: &[Sample], unit: JudgedUnit) -> Option<PairChoi
     Some(if better == unit.first { PairChoice::First } else { PairChoice::Second })
 }
 
-/// 1 for the preferred one, 0 for the other, 0.5 for a tie.
+/// 1 for the preferred text, 0 for the other, 0.5 for a tie.
 pub(super) fn point(choice: PairChoice, preferred: PairChoice) -> f64 {
     match choice {
         PairChoice::Tie => 0.5,
@@ -104,7 +104,7 @@ pub(super) fn point(choice: PairChoice, preferred: PairChoice) -> f64 {
     }
 }
 
-/// Figures of one evaluator on pairs, for one attribute.
+/// The figures of one evaluator on pairs, for one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairFigures {
     pub(super) reference: Reference,
@@ -113,28 +113,29 @@ pub(super) struct PairFigures {
     /// Pairs.
     pub(super) pairs: usize,
     pub(super) decided: usize,
-    /// Verdicts for neither.
+    /// Verdicts of a tie.
     pub(super) ties: usize,
-    /// Pairs without a verdict although there was a reference.
+    /// Pairs with a reference but without a verdict.
     pub(super) undecided: usize,
     pub(super) no_reference: usize,
     #[serde(flatten)]
     pub(super) agreement: PreferenceAgreement,
-    /// Accuracy over all pairs with a preference, what has no verdict counting as half: figures that leave out
-    /// different pairs compare by it.
+    /// Accuracy over all pairs with a preference, missing verdicts counted as half. Comparable between evaluators that
+    /// omit different pairs.
     pub(super) over_all: Option<f64>,
-    /// The paper's accuracy: right verdicts over all pairs with a preference; a tie, and what has no verdict, is not
-    /// right.
+    /// The paper's accuracy: correct verdicts over all pairs with a preference; ties and missing verdicts count as
+    /// wrong.
     pub(super) right_of_all: Option<f64>,
-    /// Accuracy of the verdicts in the order of the data, and turned; absent for who sees no order.
+    /// Accuracy of the verdicts in the order of the data, and in the other; absent for evaluators without presentation
+    /// order.
     pub(super) given_order: Option<f64>,
     pub(super) turned_order: Option<f64>,
-    /// The share of pairs decided in both orders whose verdict changes.
+    /// The share of pairs with verdicts in both orders whose verdict changes.
     pub(super) changed: Option<FigureEstimate<ShareFigure>>,
 }
 
 impl PairFigures {
-    /// Over `units`, positions of pairs of one attribute.
+    /// The figures over `units`, positions of pairs of one attribute.
     pub(super) fn of(
         evaluator: &EvaluatorVerdicts,
         samples: &[Sample],
@@ -176,7 +177,7 @@ impl PairFigures {
     }
 }
 
-/// What stands before the first `/` of an item's id, where every id has one and there are several such beginnings.
+/// The prefix before the first `/` of each item's id, if every id has one and there are several.
 pub(super) fn subsets(samples: &[Sample]) -> Vec<&str> {
     let beginnings: Option<Vec<&str>> =
         samples.iter().map(|sample| sample.id.split_once('/').map(|(subset, _)| subset)).collect();

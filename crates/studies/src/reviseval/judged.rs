@@ -1,4 +1,4 @@
-//! What a judge says under each kind of reference.
+//! The judge's verdicts with each kind of reference.
 
 use probity_data::Sample;
 use serde::Serialize;
@@ -13,19 +13,19 @@ use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, ModelJud
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
 
-/// One question: a unit in one order under references that are shown together.
+/// One question: a unit in one order, with the references shown together.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReferenceQuestion<'a> {
     pub(super) reference: Reference,
     pub(super) unit: usize,
-    /// The pair's second is shown first.
+    /// Whether the pair's second is shown first.
     pub(super) turned: bool,
     pub(super) group: ReferenceGroup<'a>,
     /// The temperature of a further cycle; absent for the first.
     pub(super) temperature: Option<f64>,
 }
 
-/// What a judge is asked.
+/// All questions to a judge.
 pub(super) struct ReferenceQuestions<'a> {
     pub(super) samples: &'a [Sample],
     pub(super) units: &'a [JudgedUnit],
@@ -33,12 +33,11 @@ pub(super) struct ReferenceQuestions<'a> {
     pub(super) asked: Vec<ReferenceQuestion<'a>>,
 }
 
-/// Temperatures of the further cycles of `--cost-match` (the paper's section 4.5).
+/// The temperatures of the further cycles of `--cost-match` (the paper's section 4.5).
 pub(super) const TEMPERATURES: [f64; 2] = [0.3, 0.7];
 
 impl<'a> ReferenceQuestions<'a> {
-    /// Every unit under every reference, pairs in both orders; with the further cycles without reference where they are
-    /// asked for.
+    /// Every unit with every reference, pairs in both orders; with further cycles without reference if requested.
     pub(super) fn new(
         samples: &'a [Sample],
         units: &'a [JudgedUnit],
@@ -72,7 +71,7 @@ impl<'a> ReferenceQuestions<'a> {
         Self { samples, units, attributes, asked }
     }
 
-    /// The stage in which the judge of each cycle answers `questions`, which are [`Self::questions`].
+    /// The stage in which the judge of each cycle answers `questions`, from [`Self::questions`].
     pub(super) fn stage<'s>(
         &'s self,
         judges: &'s [(Option<f64>, ModelJudge<'s>)],
@@ -97,7 +96,7 @@ impl<'a> ReferenceQuestions<'a> {
         }
     }
 
-    /// The questions, those of one cycle one after another.
+    /// The questions, grouped by cycle.
     pub(super) fn questions(&self) -> Vec<JudgeQuestion<'a>> {
         self.asked.iter().map(|asked| self.question(asked)).collect()
     }
@@ -118,8 +117,8 @@ impl<'a> ReferenceQuestions<'a> {
         JudgeQuestion { sample, attribute: unit.attribute, shown, references: asked.group.texts.clone(), tag }
     }
 
-    /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there
-    /// was no reference. `cycles` takes the further cycles into the vote.
+    /// Combines the verdicts of each unit with one kind of reference, by a vote over its references; `None` without a
+    /// reference. `cycles` includes the further cycles in the vote.
     pub(super) fn settle(
         &self,
         verdicts: &[JudgeVerdict],
@@ -132,7 +131,7 @@ impl<'a> ReferenceQuestions<'a> {
         UnitVerdict::settle(self.units.len(), verdicts, labels)
     }
 
-    /// How probable the labels were when the evaluator was asked by this attribute; nothing of one who is asked for none.
+    /// The label mass of the evaluator's answers for this attribute; empty without label probabilities.
     pub(super) fn mass(
         &self,
         verdicts: &[JudgeVerdict],
@@ -146,12 +145,12 @@ impl<'a> ReferenceQuestions<'a> {
         (evaluator.by == Evaluator::Judge && mass.answers > 0).then_some(mass)
     }
 
-    /// Tokens of the prompts and answers under a reference, with or without the further cycles.
+    /// Tokens of the prompts and answers with a kind of reference, with or without the further cycles.
     pub(super) fn tokens(&self, verdicts: &[JudgeVerdict], reference: Reference, cycles: bool) -> usize {
         self.under(verdicts, reference, cycles).map(|(_, verdict)| verdict.tokens()).sum()
     }
 
-    /// The questions under a reference, with or without the further cycles, and the verdict on each.
+    /// The questions with a kind of reference, with or without the further cycles, and their verdicts.
     fn under<'v>(
         &self,
         verdicts: &'v [JudgeVerdict],
@@ -163,19 +162,19 @@ impl<'a> ReferenceQuestions<'a> {
     }
 }
 
-/// Which verdict a row is.
+/// The identity of a verdict.
 #[derive(Serialize)]
 struct ReferenceVerdictIdentity<'a> {
     item: &'a str,
     attribute: &'a str,
     reference: Reference,
-    /// Which of several references.
+    /// The reference, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<&'a str>,
-    /// Of a further cycle.
+    /// Set for a further cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
-    /// The candidates, in the order shown.
+    /// The candidates in presentation order.
     shown: Vec<&'a str>,
 }
 

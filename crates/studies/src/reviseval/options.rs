@@ -15,7 +15,7 @@ use crate::metrics::{MetricModelOptions, check_needs, item};
 use crate::question::given_twice;
 use crate::revise::{ReviserOptions, RevisionKind};
 
-/// What candidates are held against.
+/// The kinds of references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reference {
@@ -38,7 +38,7 @@ pub(crate) enum Reference {
 }
 
 impl Reference {
-    /// How such references are made; `None` where they are not.
+    /// How these references are generated; `None` if they are not.
     pub(super) fn kind(self) -> Option<RevisionKind> {
         match self {
             Self::None | Self::Given => None,
@@ -74,7 +74,7 @@ pub(crate) struct RevisEvalParams {
     #[schemars(extend("form" = "KIND,…"))]
     #[default(vec![Reference::None, Reference::Direct, Reference::Adapted])]
     pub reference: Vec<Reference>,
-    /// How the judge is asked.
+    /// Options of the judge itself.
     #[serde(flatten)]
     pub judging: JudgingOptions,
     /// Another model as the judge
@@ -91,10 +91,10 @@ pub(crate) struct RevisEvalParams {
     /// vote. `bart-score` defaults to recall, the direction of the paper.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
-    /// The models that metrics ask.
+    /// The models for metrics.
     #[serde(flatten)]
     pub models: MetricModelOptions,
-    /// How references are made.
+    /// How references are generated.
     #[serde(flatten)]
     pub reviser: ReviserOptions,
     /// Longest reference, in tokens
@@ -122,19 +122,19 @@ pub(crate) struct RevisEvalParams {
     pub no_gold: bool,
 }
 
-/// What was read from the options.
+/// The parsed options.
 pub(super) struct Chosen {
     pub(super) metrics: Vec<ChosenMetric>,
     pub(super) similarity: ChosenMetric,
 }
 
 impl RevisEvalParams {
-    /// The kinds of references that are made.
+    /// The kinds of references to generate.
     pub(super) fn kinds(&self) -> Vec<RevisionKind> {
         self.reference.iter().filter_map(|reference| reference.kind()).collect()
     }
 
-    /// Reads the metrics, and refuses what contradicts itself or the samples.
+    /// Parses the metrics, and refuses options that contradict each other or the samples.
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Chosen, MethodError> {
         let references = &self.reference;
         if let Some(twice) = given_twice(references) {
@@ -193,7 +193,7 @@ impl RevisEvalParams {
         Ok(())
     }
 
-    /// Whether this one speaks for the run: the judge, or without one the metrics' vote.
+    /// Whether this evaluator is the run's main one: the judge, or without one the metrics' vote.
     pub(super) fn leads(&self, by: &Evaluator) -> bool {
         match by {
             Evaluator::Judge => true,
@@ -202,7 +202,7 @@ impl RevisEvalParams {
         }
     }
 
-    /// The metric by which references and candidates are alike.
+    /// The metric for the similarity of references and candidates.
     pub(super) fn similarity(&self) -> &str {
         self.similarity.as_deref().unwrap_or(if self.models.encoder.is_some() { "bert-score" } else { "rouge-l" })
     }
@@ -226,7 +226,7 @@ impl RevisEvalParams {
     }
 }
 
-/// `BARTScore` in the paper's direction (appendix E), where the user names none: how probable the reference is, given
+/// `BARTScore` in the paper's direction (appendix E) unless the user sets one: the probability of the reference given
 /// the text.
 fn as_in_the_paper(metric: ChosenMetric) -> ChosenMetric {
     if metric.definition().name() == "bart-score" { metric.with_default("direction", "recall".into()) } else { metric }

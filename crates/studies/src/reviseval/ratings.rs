@@ -1,4 +1,4 @@
-//! How good the judge finds candidates and references, each by itself (the paper's Tables 3 and 14).
+//! The judge's ratings of single candidates and references (the paper's Tables 3 and 14).
 
 use probity_data::{Candidate, Sample};
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(super) struct MeanRating {
     texts: usize,
 }
 
-/// The judge's options for rating by one attribute.
+/// The judge's options for ratings by one attribute.
 pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptions {
     let own = judging.clone();
     let attribute = vec![attribute.to_owned()];
@@ -38,10 +38,10 @@ pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptio
     }
 }
 
-/// Every candidate and every usable reference, each of which is rated once and by itself.
+/// Every candidate and every usable reference, each rated once.
 #[derive(Default)]
 pub(super) struct RatedTexts<'a> {
-    /// `candidate 1`, `candidate`, or the kind of reference, by question.
+    /// The kind of text by question: `candidate 1`, `candidate`, or the kind of reference.
     of: Vec<String>,
     questions: Vec<JudgeQuestion<'a>>,
 }
@@ -86,7 +86,7 @@ impl<'a> RatedTexts<'a> {
         }
     }
 
-    /// The stage in which the judge rates them.
+    /// The stage of these ratings.
     pub(super) fn stage<'s>(&'s self, judge: &'s ModelJudge<'s>, inputs: Vec<String>) -> JudgeStage<'s> {
         let identity = |number: usize| {
             let JudgeQuestion { sample, tag, .. } = &self.questions[number];
@@ -95,7 +95,7 @@ impl<'a> RatedTexts<'a> {
         JudgeStage { name: RATINGS, judges: vec![(judge, &self.questions)], identity: Box::new(identity), inputs }
     }
 
-    /// Mean ratings by kind of text, in the order in which each comes first.
+    /// Mean ratings by kind of text, in order of first occurrence.
     pub(super) fn means(&self, verdicts: &[JudgeVerdict]) -> Vec<MeanRating> {
         let mut kinds: Vec<&str> = Vec::new();
         for of in &self.of {
@@ -117,7 +117,7 @@ impl<'a> RatedTexts<'a> {
     }
 }
 
-/// Which text a rating is of.
+/// The identity of a rating.
 #[derive(Serialize)]
 struct RatingIdentity<'a> {
     item: &'a str,

@@ -1,4 +1,4 @@
-//! Which references there are for what is judged.
+//! The references available for each unit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::options::Reference;
 use crate::judge::{JudgedUnit, Mode};
 use crate::revise::{Reviser, Revision, RevisionJob};
 
-/// All units, item by item; samples that are no pair have none where pairs are judged.
+/// All units, sample by sample; for pairs, samples without exactly two candidates have none.
 pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<JudgedUnit> {
     let of_item = |item: usize, attribute: usize| match mode {
         Mode::Pairwise if samples[item].candidates.len() != 2 => Vec::new(),
@@ -23,12 +23,12 @@ pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<Ju
 /// References that are shown, or scored against, together.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReferenceGroup<'a> {
-    /// Tells it from others of its kind and unit: an aspect, a candidate's id, a number.
+    /// Distinguishes it from others of its kind and unit: an aspect, a candidate's id, or a number.
     pub(super) tag: String,
     pub(super) texts: Vec<&'a str>,
 }
 
-/// All references that were given or made.
+/// All references from the data or generated.
 pub(super) struct ReferencePool<'a> {
     samples: &'a [Sample],
     reviser: &'a Reviser<'a>,
@@ -46,8 +46,8 @@ impl<'a> ReferencePool<'a> {
         Self { samples: reviser.samples, reviser, made, of }
     }
 
-    /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference
-    /// there is one that holds none.
+    /// The groups of references for a unit; empty without a usable reference. `Reference::None` has one group without
+    /// references.
     pub(super) fn references(&self, reference: Reference, unit: JudgedUnit) -> Vec<ReferenceGroup<'a>> {
         let one = |tag: String, texts: Vec<&'a str>| ReferenceGroup { tag, texts };
         match reference {
@@ -70,7 +70,7 @@ impl<'a> ReferencePool<'a> {
         let kind = reference.kind();
         let sets: Vec<usize> =
             (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();
-        // Revisions for an attribute are in its place among those of their kind; all others serve every attribute.
+        // Revisions for an attribute are at its position among those of their kind; all others serve every attribute.
         let by_attribute =
             matches!(reference, Reference::Adapted | Reference::Both | Reference::Each) && sets.len() > 1;
         let sets = if by_attribute { vec![sets[unit.attribute]] } else { sets };

@@ -1,4 +1,4 @@
-//! What metrics say under each kind of reference.
+//! The verdicts of metrics with each kind of reference.
 
 use probity_data::Sample;
 use probity_lm::Outcome;
@@ -12,26 +12,25 @@ use crate::MethodError;
 use crate::judge::{Decision, JudgedUnit, PairChoice};
 use crate::metrics::item;
 
-/// A metric that was chosen, ready to score.
+/// A metric that is ready to score.
 pub(super) struct ReadyMetric {
     pub(super) choice: Chosen,
     metric: Box<dyn Metric>,
 }
 
-/// Where one score belongs.
+/// The position of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ScorePlace {
     unit: usize,
     candidate: usize,
-    /// The position among the unit's references.
+    /// Position among the unit's references.
     reference: usize,
 }
 
-/// Scores of one metric under one kind of reference.
+/// The scores of one metric with one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReferenceScores {
-    /// By unit and reference, of each of the unit's candidates, as the metric has them; empty where a unit has no
-    /// reference.
+    /// Raw scores by unit and reference, for each of the unit's candidates; empty for units without references.
     by_unit: Vec<Vec<Vec<Option<f64>>>>,
     pub(super) direction: Direction,
 }
@@ -41,7 +40,7 @@ impl ReadyMetric {
         Ok(Self { metric: choice.build(models)?, choice: choice.clone() })
     }
 
-    /// The name with options, and what a score depends on.
+    /// The name with options, and the signature of the scores.
     pub(super) fn described(&self) -> Value {
         let item = MetricItem { references: vec![""], ..MetricItem::default() };
         json!({ "metric": self.choice.label(), "signature": self.choice.signature(self.metric.item_settings(), &[item]) })
@@ -80,20 +79,20 @@ impl ReadyMetric {
 }
 
 impl ReferenceScores {
-    /// The mean over a unit's references that have a score, by candidate.
+    /// The mean over a unit's references with a score, by candidate.
     pub(super) fn mean(&self, unit: usize) -> Vec<Option<f64>> {
         let references = &self.by_unit[unit];
         let of = |candidate: usize| crate::figures::mean(references.iter().filter_map(|scores| scores[candidate]));
         (0..references.first().map_or(0, Vec::len)).map(of).collect()
     }
 
-    /// The mean over all of a unit's scores.
+    /// The mean over all scores of a unit.
     pub(super) fn overall(&self, unit: usize) -> Option<f64> {
         crate::figures::mean(self.mean(unit).into_iter().flatten())
     }
 
-    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a vote, or
-    /// (`averaged`) by the mean over references; of a single text its mean score. `None` where there is no reference.
+    /// The verdict on a unit. A pair is decided by its better score, with one vote per reference, or (`averaged`) by
+    /// the mean over references; a single text gets its mean score. `None` without a reference.
     pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decision> {
         let references = &self.by_unit[unit];
         if references.is_empty() {
@@ -108,7 +107,7 @@ impl ReferenceScores {
         Some(Decision::vote(&references.iter().map(|scores| self.preferred(scores)).collect::<Vec<_>>()))
     }
 
-    /// 1 if metric(y1, r*) > metric(y2, r*), a tie where they are equal; nothing where one is undefined.
+    /// 1 if metric(y1, r*) > metric(y2, r*), a tie if equal; no verdict if either is undefined.
     fn preferred(&self, scores: &[Option<f64>]) -> Decision {
         let [Some(first), Some(second)] = scores else { return Decision::none(Outcome::Empty) };
         let [first, second] = [first, second].map(|score| self.direction.upwards(*score));

@@ -1,4 +1,4 @@
-//! Sets to train a reviser and a judge on, as chats (the paper's appendix C).
+//! Training sets for a reviser and a judge, as chats (the paper's appendix C).
 
 use probity_data::Sample;
 use rand::Rng;
@@ -12,7 +12,7 @@ use crate::pairs::rng_for;
 use crate::revise::Reviser;
 use crate::{MethodError, Run, Table, cells, chats};
 
-/// What the sets are made from.
+/// The inputs of the sets.
 pub(super) struct TrainingSets<'s, 'a> {
     pub(super) samples: &'a [Sample],
     pub(super) asking: &'s ReferenceQuestions<'a>,
@@ -21,8 +21,8 @@ pub(super) struct TrainingSets<'s, 'a> {
 }
 
 impl TrainingSets<'_, '_> {
-    /// Writes three sets of the same units: revisions, verdicts without reference, and verdicts with a revision as
-    /// reference; their sizes.
+    /// Writes three sets for the same units: revisions, verdicts without reference, and verdicts with a revision as
+    /// reference. Returns their sizes.
     pub(super) fn write(
         &self,
         judge: &ModelJudge<'_>,
@@ -60,7 +60,7 @@ impl TrainingSets<'_, '_> {
         Ok(written)
     }
 
-    /// Of the questions without reference and with a revision, a pair in the order that a seeded coin says.
+    /// Selects questions without reference and with a revision, with pairs in a random order by seed.
     fn is_chosen(&self, index: usize) -> bool {
         let asked = &self.asking.asked[index];
         let unit = self.asking.units[asked.unit];
@@ -70,7 +70,7 @@ impl TrainingSets<'_, '_> {
         wanted && asked.turned == turned
     }
 
-    /// Whether the judge says what people prefer; where they were not asked, whether it says anything that can be read.
+    /// Whether the verdict agrees with the human preference; without a preference, whether it is readable.
     fn is_right(&self, index: usize) -> bool {
         let (asked, decided) = (&self.asking.asked[index], &self.verdicts[index].decided);
         let decided = if asked.turned { decided.turned() } else { decided.clone() };

@@ -21,7 +21,7 @@ const PREFERENCES: &str = "preferences";
 /// The table of all scores of single candidates.
 const SCORES: &str = "scores";
 
-/// All that was said.
+/// All evaluators' verdicts.
 pub(super) struct EvaluatorTables<'a> {
     pub(super) samples: &'a [Sample],
     pub(super) units: &'a [JudgedUnit],
@@ -29,7 +29,7 @@ pub(super) struct EvaluatorTables<'a> {
     pub(super) evaluators: &'a [EvaluatorVerdicts],
 }
 
-/// What one says of a pair.
+/// An evaluator's verdict on a pair.
 #[derive(Serialize)]
 struct PreferenceRow<'a> {
     item: &'a str,
@@ -37,16 +37,16 @@ struct PreferenceRow<'a> {
     reference: Reference,
     by: &'a Evaluator,
     choice: Option<PairChoice>,
-    /// The better candidate; null for a tie, and where there is no verdict.
+    /// The better candidate; null for a tie or a missing verdict.
     preferred: Option<&'a str>,
     p: Option<f64>,
-    /// Whether the verdict changes with the order; null where there is none, or where no order is seen.
+    /// Whether the verdict changes with presentation order; null without a verdict or without an order.
     changed: Option<bool>,
     #[serde(flatten)]
     ended: DecisionEnd<'a>,
 }
 
-/// What one says of a candidate; `probity meta` reads such rows.
+/// An evaluator's score of a candidate; `probity meta` reads these rows.
 #[derive(Serialize)]
 pub(super) struct EvaluatorScoreRow<'a> {
     item: &'a str,
@@ -73,7 +73,7 @@ impl<'a> EvaluatorTables<'a> {
         self.units[unit].attribute == attribute
     }
 
-    /// Writes what everyone says of each unit.
+    /// Writes all evaluators' verdicts on each unit.
     pub(super) fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
         let pairs = self.units.iter().any(|unit| unit.second.is_some());
         let table = if pairs { PREFERENCES } else { SCORES };
@@ -127,7 +127,7 @@ impl<'a> EvaluatorTables<'a> {
         }
     }
 
-    /// Figures of every evaluator on pairs, by attribute.
+    /// The figures of every evaluator on pairs, by attribute.
     pub(super) fn pairs(&self) -> Vec<PairFigures> {
         let of = |(attribute, name): (usize, &String)| {
             let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
@@ -137,7 +137,7 @@ impl<'a> EvaluatorTables<'a> {
         self.attributes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Accuracy of every evaluator by subset; empty where ids tell of none.
+    /// Accuracy of every evaluator by subset; empty if ids have no subsets.
     pub(super) fn by_subset(&self) -> (Vec<Value>, Table) {
         let subsets = subsets(self.samples);
         let columns = ["reference", "by", "attribute"].into_iter().chain(subsets.iter().copied());
@@ -206,7 +206,7 @@ impl<'a> EvaluatorTables<'a> {
         (values, vec![pooled, per_context], headline)
     }
 
-    /// What each judge, or without one each metric's vote, says under each kind of reference.
+    /// The conclusions for each judge, or without one each metric's vote, with each kind of reference.
     pub(super) fn conclusions(
         &self,
         gold: &[GoldUse<'_>],
@@ -247,7 +247,8 @@ impl<'a> EvaluatorTables<'a> {
         conclusions
     }
 
-    /// An evaluator's ratings by sample and candidate, higher being better; of pairs 1 for the preferred text, ½ each for a tie.
+    /// An evaluator's ratings by sample and candidate, higher is better; for pairs 1 for the preferred text, ½ each for
+    /// a tie.
     fn scores(&self, attribute: usize, evaluator: &EvaluatorVerdicts) -> Vec<Vec<Option<f64>>> {
         let mut scores: Vec<Vec<Option<f64>>> =
             self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
@@ -267,8 +268,8 @@ impl<'a> EvaluatorTables<'a> {
         scores
     }
 
-    /// Each evaluator's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
-    /// and 17); nothing of a single attribute.
+    /// Each evaluator's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1,
+    /// 12 and 17); empty for a single attribute.
     pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Table) {
         let columns = ["score", "Kendall", "Spearman", "Pearson", "attributes"];
         let mut table = Table::new("Against gold, averaged over attributes", columns);
@@ -305,7 +306,7 @@ impl<'a> EvaluatorTables<'a> {
     }
 }
 
-/// One table of all evaluators on pairs.
+/// The table of all evaluators on pairs.
 pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     let columns = [
         "reference", "by", "attribute", "accuracy", "95% interval", "of all pairs", "right of all", "given order",
@@ -352,8 +353,8 @@ pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     table
 }
 
-/// The judge and each metric under every kind of reference (the paper's Figure 3); `None` where there is one evaluator
-/// or one kind of reference. `figure` is its name and what follows it in the caption.
+/// Plots the judge and each metric with every kind of reference (the paper's Figure 3); `None` for a single evaluator
+/// or kind. `figure` has its name and the end of its caption.
 fn references_plot(
     number: usize,
     attribute: &str,

@@ -1,4 +1,4 @@
-//! The whole against scripted models, with values worked out by hand.
+//! Tests of the complete method with scripted models and values computed by hand.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::testing::{generated, rehearse, rehearse_from, run, run_by, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
-/// Pairs of qualities with a preference for the better.
+/// Pairs with these qualities and a preference for the better one.
 fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
     let pair = |(k, qualities): (usize, &[f64; 2])| Sample {
         preference: Some(Preference::Candidate(usize::from(qualities[0] < qualities[1]).to_string())),
@@ -20,7 +20,7 @@ fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
 
 const FOUR: [[f64; 2]; 4] = [[2.0, 1.0], [1.0, 2.0], [2.0, 1.0], [1.0, 2.0]];
 
-/// The text in the block of that name.
+/// The text in the block with this name.
 fn block<'p>(prompt: &'p str, name: &str) -> Option<&'p str> {
     let (start, end) = (format!("[Start of {name}]\n"), format!("\n[End of {name}]"));
     prompt.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map(|(text, _)| text)
@@ -31,8 +31,8 @@ fn quality(text: &str) -> f64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
 }
 
-/// Of a pair the reviser writes the better text; answers have nothing of either. The judge says the first without
-/// reference unless its answer is sampled, and the better one with a reference; it rates a text by its quality.
+/// Revisions of a pair equal its better text; references without candidates share nothing with either. The judge
+/// chooses the first text in greedy answers without reference, else the better one; it rates a text by its quality.
 fn answer(request: &GenerateRequest) -> GenerateResult {
     let prompt = request.prompt.text();
     let is_judge = prompt.contains("careful judge");
@@ -77,7 +77,8 @@ fn near(value: &Value, expected: f64) -> bool {
 fn a_judge_who_looks_at_places_alone_is_told_from_one_who_has_a_reference() {
     let (summary, output) = summary("reviseval --metric rouge-l,bleu --metric ter", &pairs(&FOUR));
     let free = evaluator(&summary, "none", "judge");
-    // Always the one shown first: the orders never agree, so every pair is a tie; in the given order it is right twice.
+    // Always the text shown first: the orders never agree, so every pair is a tie; in the order of the data it is
+    // correct twice.
     assert_eq!((&free["ties"], &free["accuracy"], &free["given_order"]), (&json!(4), &json!(0.5), &json!(0.5)));
     assert!(near(&free["changed"]["share"], 1.0), "{free:#}");
     let adapted = evaluator(&summary, "adapted", "judge");
@@ -112,13 +113,13 @@ fn disagreement_effectiveness_and_tokens_are_as_worked_out() {
     assert_eq!(disagreement[2]["share"], 0.0, "direct and adapted");
     let effects = summary.values["effectiveness"].as_array().expect("a list");
     let adapted = effects.iter().find(|one| one["reference"] == "adapted" && one["group"] == "all").expect("adapted");
-    // One candidate is the reference; the other shares six of eight tokens with it.
+    // One candidate equals the reference; the other shares six of its eight tokens.
     assert!(
         near(&adapted["similarity"], f64::midpoint(1.0, 0.75)) && near(&adapted["effectiveness"], 2.0),
         "{adapted:#}"
     );
     assert_eq!(effects.len(), 2, "four pairs are too few for thirds");
-    // A prompt has 7 tokens and an answer one: one revision, two orders.
+    // A prompt has 7 tokens and an answer 1: one revision, two orders.
     assert_eq!(summary.values["tokens"][2], json!({"reference": "adapted", "revising": 8.0, "judging": 16.0}));
 }
 
@@ -143,7 +144,7 @@ fn three_cycles_are_voted_on_and_cost_three_times_as_much() {
         .iter()
         .map(|one| (one["accuracy"].as_f64().expect("some"), one["tokens"].as_f64().expect("some")))
         .collect();
-    // Greedy it says the first; both sampled cycles know better.
+    // The greedy answer is the first text; both sampled cycles are correct.
     assert_eq!(told, [(0.5, 16.0), (1.0, 48.0), (1.0, 24.0)]);
     assert_eq!(evaluator(&summary, "none", "judge")["accuracy"], 0.5, "further cycles are no part of the first");
     let cycles = output.rows("verdicts").iter().filter(|row| row["temperature"] == 0.7).count();
@@ -167,7 +168,7 @@ fn several_references_vote_and_paraphrases_are_averaged() {
         let prompt = request.prompt.text();
         let text = |name: &str| block(&prompt, name).filter(|_| prompt.contains("[Start of Draft]"));
         match (text("Draft"), text("Other response")) {
-            // For two aspects of three the text of candidate 1, which is the worse.
+            // For two of three aspects the text of candidate 1, which is worse.
             (Some(a), Some(b)) => {
                 let wanted = if prompt.contains("Kind.") { "text 0" } else { "text 1" };
                 generated(if a.ends_with(wanted) { a } else { b })
@@ -186,7 +187,7 @@ fn several_references_vote_and_paraphrases_are_averaged() {
     let mut given = pairs(&FOUR[..1]);
     given[0].references = vec!["any".into()];
     let paraphrase = |request: &GenerateRequest| match request.sampling {
-        // Sampled: of three paraphrases two are a word of candidate 0, and one is all of candidate 1.
+        // Sampled: of three paraphrases two are a word of candidate 0, and one is the whole of candidate 1.
         Sampling::Random { .. } if request.id.ends_with("#2") => generated("quality=1 is the quality of text 1"),
         Sampling::Random { .. } => generated("2"),
         Sampling::Greedy => answer(request),
@@ -325,7 +326,8 @@ fn subsets_are_told_apart_by_their_ids() {
 fn sets_hold_what_the_judge_and_people_agree_on() {
     let args = "reviseval --reference none,adapted --export-sets";
     let (summary, output) = summary(args, &pairs(&[FOUR, FOUR, FOUR].concat()));
-    // Without reference the judge says the one shown first: it is right where the coin shows the better one first.
+    // Without reference the judge chooses the text shown first, so it is correct if the random order shows the better
+    // one first.
     let judged = output.rows("set_judge");
     assert!((1..12).contains(&judged.len()), "{}", judged.len());
     assert_eq!(
@@ -363,7 +365,7 @@ fn a_table_behind_references_that_are_not_made_yet_is_looked_at_in_a_rehearsal()
     let args = "reviseval --reference none,adapted";
     let rows: Vec<Value> = summary(args, &pairs(&FOUR)).1.rows("verdicts").into_iter().cloned().collect();
     let ends = |rows: &[Value]| rehearse_from(args, &pairs(&FOUR), &model(), "verdicts", rows);
-    // Where a reference turns out to be of no use, the judge is asked less.
+    // An unusable reference leads to fewer questions to the judge.
     let fewer: Vec<Value> =
         rows.iter().filter(|row| row["item"] != "s1" || row["reference"] == "none").cloned().collect();
     assert_eq!((rows.len(), fewer.len()), (16, 14));
@@ -416,8 +418,8 @@ fn metrics_under_a_revision_of_each_text_are_no_ties_by_construction() {
         *text = format!("{text} and then a good many words more").into();
     }
     let (summary, _) = summary("reviseval --no-judge --reference each --metric ter", &samples);
-    // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits
-    // of a shorter reference.
+    // Each text is its own revision, without edits. Against the other's revision the longer text needs as many edits
+    // for a shorter reference.
     assert_eq!(evaluator(&summary, "each", "ter")["ties"], 0);
 }
 
@@ -491,7 +493,7 @@ fn references_that_are_not_made_yet_share_no_beginning() {
 #[test]
 fn a_distance_says_that_the_lower_score_is_the_better_text() {
     let samples: Vec<Sample> = (0..3).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
-    // The reference is the better text, word for word.
+    // The reference equals the better text.
     let better = samples[0].candidates[1].text.clone();
     let model =
         ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |_: &GenerateRequest| generated(&better));
@@ -520,7 +522,7 @@ fn figures_of_references_are_over_those_that_something_is_held_against() {
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(cut);
     let summary = run("reviseval --reference none,adapted", &pairs(&FOUR), &model).0.expect("runs");
-    // Of each of the three pairs that have a reference: two verdicts of eight tokens; all four were revised.
+    // For each of three pairs with a reference: two verdicts of eight tokens. All four pairs were revised.
     assert_eq!(
         summary.values["tokens"][1],
         json!({"reference": "adapted", "revising": 4.0 * 8.0 / 3.0, "judging": 16.0})
@@ -530,7 +532,7 @@ fn figures_of_references_are_over_those_that_something_is_held_against() {
     assert_eq!(tally["to_primary"]["word"].as_f64(), words_kept(&pairs(&FOUR)[1..]), "{tally:#}");
 }
 
-/// Similarity in words where every reference is usable.
+/// Word similarity if every reference is usable.
 fn words_kept(samples: &[Sample]) -> Option<f64> {
     summary("reviseval --reference none,adapted", samples).0.values["references"][0]["to_primary"]["word"].as_f64()
 }

@@ -1,4 +1,4 @@
-//! What judges and metrics say of pairs, held against people's preferences.
+//! Agreement of judges and metrics with human preferences on pairs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,20 +12,20 @@ use serde::Serialize;
 use super::pairs::RevisionPair;
 use crate::figures::TokenTally;
 
-/// Who says something of pairs.
+/// An evaluator of pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RevisionEvaluator {
     pub(super) name: String,
-    /// By pair: how much speaks for the first candidate, below 0 for the second. Absent where nothing was said.
+    /// The margin of each pair: positive for the first candidate, negative for the second. Absent without a verdict.
     pub(super) margins: Vec<Option<f64>>,
-    /// By revision, of those that score texts one by one; higher is better.
+    /// Scores by revision, for evaluators of single texts; higher is better.
     pub(super) scores: Option<Vec<Option<f64>>>,
-    /// What it asked models.
+    /// The cost of its queries.
     pub(super) cost: TokenTally,
 }
 
 impl RevisionEvaluator {
-    /// Of one that scores texts one by one.
+    /// An evaluator of single texts.
     pub(super) fn of_scores(
         name: String,
         scores: Vec<Option<f64>>,
@@ -35,14 +35,14 @@ impl RevisionEvaluator {
         let margin = |pair: &RevisionPair<'_>| {
             let [first, second] = pair.texts.map(|text| scores[text]);
             let (first, second) = (first?, second?);
-            // What is equal but for rounding is equal.
+            // Values that differ only by rounding are equal.
             Some(if order(first, second) == Ordering::Equal { 0.0 } else { first - second })
         };
         Self { name, margins: pairs.iter().map(margin).collect(), scores: Some(scores), cost }
     }
 }
 
-/// Which of two is the better one: 1 the first, −1 the second, 0 neither.
+/// The better of two: 1 for the first, −1 for the second, 0 for a tie.
 pub(super) fn side(margin: f64, epsilon: f64) -> i8 {
     match () {
         () if margin.abs() <= epsilon => 0,
@@ -51,26 +51,26 @@ pub(super) fn side(margin: f64, epsilon: f64) -> i8 {
     }
 }
 
-/// A pair that people and an evaluator have decided.
+/// A pair with a human and an evaluator's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DecidedPair {
-    /// Its position among all pairs.
+    /// Position among all pairs.
     pub(super) pair: usize,
     pub(super) says: i8,
     pub(super) human: i8,
 }
 
-/// Pairs with what people said of them, by the group that they are drawn with.
+/// Pairs with human preferences and sampling groups.
 pub(super) struct JudgedPairs<'a> {
     pub(super) pairs: &'a [RevisionPair<'a>],
-    /// By pair: its group.
+    /// The group of each pair.
     groups: Vec<usize>,
     folds: usize,
 }
 
 impl<'a> JudgedPairs<'a> {
     pub(super) fn new(pairs: &'a [RevisionPair<'a>], folds: usize) -> Self {
-        // Numbered by name: folds and intervals do not follow the order of the data.
+        // Numbered by name, so that folds and intervals do not depend on the order of the data.
         let names: BTreeSet<&str> = pairs.iter().map(RevisionPair::group).collect();
         let names: Vec<&str> = names.into_iter().collect();
         let place = |pair: &RevisionPair<'_>| names.binary_search(&pair.group()).expect("one of them");
@@ -78,29 +78,29 @@ impl<'a> JudgedPairs<'a> {
         Self { pairs, groups, folds }
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub(super) fn groups(&self) -> usize {
         self.groups.iter().max().map_or(0, |last| last + 1)
     }
 
-    /// The fold of a pair: groups go round, so that no group is in two folds.
+    /// The fold of a pair. Groups are assigned cyclically, so no group is in two folds.
     pub(super) fn fold(&self, pair: usize) -> usize {
         self.groups[pair] % self.folds
     }
 
-    /// The folds that are there.
+    /// The number of non-empty folds.
     pub(super) fn folds(&self) -> usize {
         self.folds.min(self.groups())
     }
 
-    /// What an evaluator says with its scores as they are.
+    /// An evaluator's verdicts from its unchanged scores.
     pub(super) fn as_is(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
         self.decided(evaluator, |_| Some(0.0))
     }
 
-    /// The same with scores that differ by no more than ε taken for a tie, ε being that under which most of the pairs
-    /// outside a pair's fold are right (Deutsch et al. 2023, but never on the pairs that it is tested on). Nothing is said
-    /// of a pair outside whose fold people said nothing.
+    /// Verdicts with margins up to ε as ties. For each fold, ε maximises the number of correct pairs outside it
+    /// (Deutsch et al. 2023, but never fitted on the tested pairs). Pairs without human verdicts outside their fold are
+    /// omitted.
     pub(super) fn calibrated(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
         let epsilons: Vec<Option<f64>> = (0..self.folds).map(|fold| self.epsilon(evaluator, fold)).collect();
         self.decided(evaluator, |pair| epsilons[self.fold(pair)])
@@ -114,7 +114,7 @@ impl<'a> JudgedPairs<'a> {
         .collect()
     }
 
-    /// The ε under which most of all pairs are right.
+    /// The ε that maximises the number of correct pairs over all.
     pub(super) fn whole_epsilon(&self, evaluator: &RevisionEvaluator) -> Option<f64> {
         self.epsilon_of(evaluator, |_| true)
     }
@@ -141,12 +141,12 @@ impl<'a> JudgedPairs<'a> {
         by_group
     }
 
-    /// The interval of κ at that confidence.
+    /// The interval of κ at this confidence.
     pub(super) fn kappa_interval(&self, decided: &[DecidedPair], confidence: f64) -> Option<Interval> {
         interval(&self.by_group(decided), confidence, KAPPA, kappa).ok()
     }
 
-    /// Agreement with people over these pairs.
+    /// Agreement with people on these pairs.
     pub(super) fn alignment(&self, decided: &[DecidedPair]) -> Alignment {
         let by_group = self.by_group(decided);
         let estimate = |range: Range, of: fn(&[DecidedPair]) -> Option<f64>| {
@@ -165,10 +165,10 @@ impl<'a> JudgedPairs<'a> {
     }
 }
 
-/// Where κ can lie.
+/// The range of κ.
 const KAPPA: Range = Range::Within(-1.0, 1.0);
 
-/// By the jackknife over groups.
+/// The interval from the jackknife over groups.
 fn interval(
     by_group: &[Vec<DecidedPair>],
     confidence: f64,
@@ -183,22 +183,22 @@ fn interval(
 
 type Figure = FigureEstimate<AlignmentFigure>;
 
-/// A figure of agreement.
+/// A figure of agreement with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct AlignmentFigure {
     pub(super) value: Option<f64>,
 }
 
-/// How far what is said of pairs agrees with people.
+/// Agreement with people on pairs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Alignment {
     pub(super) pairs: usize,
     pub(super) groups: usize,
-    /// The share of pairs of which the same is said, ties counting as a verdict.
+    /// The share of equal verdicts, ties included.
     pub(super) accuracy: Figure,
     pub(super) kappa: Figure,
     pub(super) cramers_v: Figure,
-    /// The share that is taken for a tie.
+    /// The share of ties among verdicts.
     pub(super) ties: Option<f64>,
 }
 
@@ -220,7 +220,7 @@ fn cramers_v(decided: &[DecidedPair]) -> Option<f64> {
     Some(association(&says, &human)?.cramers_v)
 }
 
-/// What always saying what people say most often would have.
+/// The accuracy of always predicting the most frequent human verdict.
 pub(super) fn majority(human: impl Iterator<Item = i8>) -> Option<f64> {
     let said: Vec<i8> = human.collect();
     let most = [-1, 0, 1].map(|side| said.iter().filter(|one| **one == side).count()).into_iter().max()?;

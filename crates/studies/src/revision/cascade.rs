@@ -1,19 +1,18 @@
-//! The hybrid: who decides a pair first, and who is asked where that one sees no difference.
+//! The hybrid: a sequence of evaluators in which each decides the pairs left open by the previous ones.
 
 use serde::Serialize;
 
 use super::agreement::{DecidedPair, JudgedPairs, RevisionEvaluator, side};
 
-/// Thresholds of a step are tried at so many places among its margins, and once above all of them.
+/// The number of quantiles of a step's margins tried as thresholds, besides one above all margins.
 const TRIED: usize = 10;
 
-/// Evaluators that are asked one after the other: the first whose margin is above its threshold decides, and where none
-/// is it is a tie.
+/// Evaluators in sequence. The first whose margin exceeds its threshold decides; if none does, the verdict is a tie.
 pub(super) struct Cascade<'a> {
     pub(super) steps: Vec<&'a RevisionEvaluator>,
 }
 
-/// What a cascade came to by cross-validation.
+/// The cross-validated results of a cascade.
 #[derive(Debug, Clone)]
 pub(super) struct CascadeResults {
     pub(super) decided: Vec<DecidedPair>,
@@ -24,20 +23,20 @@ pub(super) struct CascadeResults {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct CascadeStep {
     pub(super) by: String,
-    /// The share of pairs that it was asked about.
+    /// The share of pairs that reach it.
     pub(super) asked: f64,
     /// The share of pairs that it decided.
     pub(super) decided: f64,
-    /// The thresholds of the folds; null where it decides nothing.
+    /// The threshold of each fold; null if it decides nothing.
     pub(super) thresholds: Vec<Option<f64>>,
-    /// Requests and tokens for each pair of all, as far as it was asked.
+    /// Requests and tokens per pair, averaged over all pairs.
     pub(super) requests: f64,
     pub(super) tokens_in: f64,
     pub(super) tokens_out: f64,
 }
 
 impl Cascade<'_> {
-    /// Decides each pair with thresholds under which most of the pairs outside its fold are right.
+    /// Decides each pair with thresholds that maximise the number of correct pairs outside its fold.
     pub(super) fn cross_validated(&self, judged: &JudgedPairs<'_>) -> CascadeResults {
         let fitted: Vec<Vec<f64>> =
             (0..judged.folds()).map(|fold| self.fit(judged, |pair| judged.fold(pair) != fold)).collect();
@@ -45,7 +44,7 @@ impl Cascade<'_> {
         let mut counts = vec![(0usize, 0usize); self.steps.len()];
         for (pair, one) in judged.pairs.iter().enumerate() {
             let Some(human) = one.human else { continue };
-            // What nobody has said anything of is no tie.
+            // A pair without any verdict is not a tie.
             if self.steps.iter().all(|step| step.margins[pair].is_none()) {
                 continue;
             }
@@ -75,7 +74,7 @@ impl Cascade<'_> {
         CascadeResults { steps: steps.collect(), decided }
     }
 
-    /// What is said of a pair, and by which step; `None` by none.
+    /// The verdict on a pair, and the step that decided it, if any.
     fn decide(&self, pair: usize, thresholds: &[f64]) -> (i8, Option<usize>) {
         let says = |(place, (step, threshold)): (usize, (&&RevisionEvaluator, &f64))| {
             let says = side(step.margins[pair]?, *threshold);
@@ -84,8 +83,8 @@ impl Cascade<'_> {
         self.steps.iter().zip(thresholds).enumerate().find_map(says).unwrap_or((0, None))
     }
 
-    /// The thresholds under which most of these pairs are right; of equally good ones the lowest, so that the first
-    /// step, which is asked anyway, decides as much as it can.
+    /// The thresholds that maximise the number of correct pairs. Ties go to the lowest ones, so that the first step,
+    /// which is always queried, decides as much as possible.
     fn fit(&self, judged: &JudgedPairs<'_>, is_training: impl Fn(usize) -> bool) -> Vec<f64> {
         let training: Vec<usize> =
             (0..judged.pairs.len()).filter(|pair| is_training(*pair) && judged.pairs[*pair].human.is_some()).collect();
@@ -99,7 +98,7 @@ impl Cascade<'_> {
             if most.is_none_or(|most| right > most) {
                 (best, most) = (thresholds, Some(right));
             }
-            // The next combination, the last step's threshold going up first.
+            // The next combination, with the last step's threshold changing fastest.
             let Some(place) = (0..places.len()).rev().find(|place| places[*place] + 1 < grids[*place].len()) else {
                 return best;
             };
@@ -109,7 +108,7 @@ impl Cascade<'_> {
     }
 }
 
-/// Thresholds to try: 0, places among the margins of these pairs, and what no margin is above.
+/// Thresholds to try: 0, quantiles of these pairs' margins, and infinity.
 fn grid(step: &RevisionEvaluator, pairs: &[usize]) -> Vec<f64> {
     let mut margins: Vec<f64> = pairs.iter().filter_map(|pair| step.margins[*pair]).map(f64::abs).collect();
     margins.sort_by(f64::total_cmp);
@@ -130,7 +129,7 @@ mod tests {
 
     #[test]
     fn who_sees_no_difference_leaves_a_pair_to_the_next() {
-        // The first step is right where its margin is large and wrong where it is small; the second is right there.
+        // The first step is correct for large margins and wrong for small ones; the second is correct for those.
         let samples: Vec<_> = (0..40)
             .map(|number| {
                 let mut one = sample(&format!("s{number}"), &[0.0, 0.0]);

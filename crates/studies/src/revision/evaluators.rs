@@ -1,4 +1,4 @@
-//! What filled-in forms, `ParaPLUIE` and metrics say of pairs.
+//! Verdicts of filled-in forms, `ParaPLUIE` and metrics on pairs.
 
 use probity_data::extended_choice;
 use probity_lm::Outcome;
@@ -10,17 +10,17 @@ use super::forms::{AskedForm, CATEGORIES, GRADES};
 use super::options::evaluator_name;
 use super::pairs::Revisions;
 use super::paraphrase::Paraphrases;
-use super::stages::{AskedAnswer, FilledForm};
+use super::stages::{FilledForm, QuestionAnswer};
 use crate::answer::Answer;
 use crate::figures::{TokenTally, mean};
 use crate::metrics::{item, references};
 use crate::{MethodError, Run};
 
-/// Forms of one kind with what came of them: the answers, and how probable each answer is.
+/// Forms of one kind with their answers and label probabilities.
 pub(super) struct AnsweredForms<'a> {
     pub(super) forms: &'a [AskedForm<'a>],
     filled: Vec<FilledForm>,
-    /// By form and question, the probabilities of the answers; absent where they were not asked for.
+    /// The probabilities of the answers, by form and question; absent if not requested.
     probabilities: Option<Vec<Vec<Option<Vec<f64>>>>>,
     /// By form and question.
     label_tokens: Vec<Vec<TokenTally>>,
@@ -32,7 +32,7 @@ impl<'a> AnsweredForms<'a> {
     pub(super) fn new(
         forms: &'a [AskedForm<'a>],
         filled: Vec<FilledForm>,
-        labels: Option<(&[AskedAnswer<'_>], &[Answer<usize>])>,
+        labels: Option<(&[QuestionAnswer<'_>], &[Answer<usize>])>,
     ) -> Self {
         let mut label_tokens: Vec<Vec<TokenTally>> =
             forms.iter().map(|form| vec![TokenTally::default(); form.form.questions.len()]).collect();
@@ -50,7 +50,7 @@ impl<'a> AnsweredForms<'a> {
         Self { forms, filled, probabilities, label_tokens, masses }
     }
 
-    /// The answers of a form: those that were written, or the most probable ones.
+    /// The answers of a form: as generated, or the most probable ones.
     fn answers(&self, form: usize, by_labels: bool) -> Option<Vec<usize>> {
         if !by_labels {
             return self.filled[form].value.clone();
@@ -62,22 +62,22 @@ impl<'a> AnsweredForms<'a> {
         self.probabilities.as_ref()?[form].iter().map(|one| most(one.as_ref()?)).collect()
     }
 
-    /// By pair, the mean over its forms of what each says.
+    /// The mean value of each pair's forms.
     fn by_pair(&self, pairs: usize, gold: bool, of: impl Fn(usize, &AskedForm<'_>) -> Option<f64>) -> Vec<Option<f64>> {
         let mut sums: Vec<(f64, usize, bool)> = vec![(0.0, 0, true); pairs];
         for (number, form) in self.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
             let sum = &mut sums[form.of];
             match of(number, form) {
                 Some(value) => *sum = (sum.0 + value, sum.1 + 1, sum.2),
-                // An order that was not read would leave the place that the other prefers.
+                // With one order missing, position bias would remain.
                 None => sum.2 = false,
             }
         }
         sums.into_iter().map(|(sum, count, whole)| (whole && count > 0).then(|| sum / count as f64)).collect()
     }
 
-    /// 2 for what does strictly what was asked for, 1 with more besides, 0 for what does not: as it was answered, or as
-    /// it is to be expected by the probabilities.
+    /// 2 for a text that strictly follows the instruction, 1 for one with further changes, 0 otherwise: as answered, or
+    /// the expectation from the probabilities.
     fn relatedness(&self, form: usize, question: usize, by_labels: bool) -> Option<f64> {
         if !by_labels {
             return Some(2.0 - self.filled[form].value.as_ref()?[question] as f64);
@@ -86,7 +86,7 @@ impl<'a> AnsweredForms<'a> {
         Some(probabilities.iter().zip([2.0, 1.0, 0.0]).map(|(p, value)| p * value).sum())
     }
 
-    /// What forms cost, and the probabilities of those of their questions that are looked at.
+    /// The cost of forms, and of the probabilities of the questions used.
     fn cost(&self, gold: bool, looked_at: impl Fn(&str) -> bool) -> TokenTally {
         let own =
             self.forms.iter().zip(&self.filled).zip(&self.label_tokens).filter(|((form, _), _)| form.gold == gold);
@@ -100,13 +100,13 @@ impl<'a> AnsweredForms<'a> {
         }))
     }
 
-    /// Whether there are probabilities.
+    /// Whether label probabilities exist.
     pub(super) fn has_labels(&self) -> bool {
         self.probabilities.is_some()
     }
 }
 
-/// The evaluators of questions about both texts.
+/// The evaluators based on questions about both texts.
 pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
     let mut all = Vec::new();
     for gold in golds.iter().copied() {
@@ -143,7 +143,7 @@ pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[boo
     all
 }
 
-/// What a form prefers: the position among what it shows.
+/// The text that a form prefers, by position shown.
 fn extended(form: &AskedForm<'_>, answers: &[usize]) -> Option<usize> {
     let answer = |name: &str| form.form.place(name).map(|place| answers[place]);
     let chosen = answer("best").filter(|best| *best < 2);
@@ -152,7 +152,7 @@ fn extended(form: &AskedForm<'_>, answers: &[usize]) -> Option<usize> {
     extended_choice(chosen, [yes("acceptable_a"), yes("acceptable_b")], [related("related_a"), related("related_b")])
 }
 
-/// The evaluators of statements about each text: the mean grade, and the mean of expected ones.
+/// The evaluators based on statements about each text: the mean grade, and the mean expected grade.
 pub(super) fn of_likert(
     answered: &AnsweredForms<'_>,
     revisions: &Revisions<'_>,
@@ -178,7 +178,7 @@ impl AnsweredForms<'_> {
         mean(answers.iter().map(|answer| (*answer + 1) as f64))
     }
 
-    /// How they ended.
+    /// The outcomes of the answers.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.filled.iter().map(|one| &one.outcome)
     }
@@ -192,7 +192,7 @@ impl AnsweredForms<'_> {
     }
 }
 
-/// The evaluators of `ParaPLUIE`: one for each template.
+/// The evaluators based on `ParaPLUIE`, one for each template.
 pub(super) fn of_paraphrases(
     asked: Paraphrases<'_>,
     said: &[Answer<f64>],
@@ -220,14 +220,14 @@ pub(super) struct ScoredMetric {
     pub(super) label: String,
     /// The scale's direction.
     direction: Direction,
-    /// By revision, as the metric has them.
+    /// Raw scores by revision.
     pub(super) scores: Vec<Option<f64>>,
-    /// Of each original itself: what a system has that changes nothing.
+    /// The score of each original itself: a system without any changes.
     pub(super) copies: Vec<Option<f64>>,
     pub(super) signature: String,
 }
 
-/// Scores each text, and each original as if it were a revision.
+/// Scores each revision, and each original as if it were one.
 pub(super) fn score(
     choice: &ChosenMetric,
     metric: &dyn Metric,
@@ -235,7 +235,7 @@ pub(super) fn score(
     run: &mut Run<'_>,
 ) -> Result<ScoredMetric, MethodError> {
     let texts = revisions.texts.iter().map(|text| item(text.sample, text.text(), references(text.sample)));
-    // The first revision of each original stands for it.
+    // Each original is scored once, with its first revision.
     let originals = revisions.texts.iter().filter(|text| text.place == 0);
     let originals = originals.map(|text| item(text.sample, &text.sample.context, references(text.sample)));
     let items: Vec<MetricItem<'_>> = texts.chain(originals).collect();
@@ -252,7 +252,7 @@ impl ScoredMetric {
         self.direction == Direction::LowerIsBetter
     }
 
-    /// What it says of pairs: the better score is the better text.
+    /// Its verdicts on pairs: the text with the better score wins.
     pub(super) fn evaluator(&self, revisions: &Revisions<'_>) -> RevisionEvaluator {
         let upwards = |score: &Option<f64>| score.map(|score| self.direction.upwards(score));
         let scores = self.scores.iter().map(upwards).collect();
@@ -260,22 +260,22 @@ impl ScoredMetric {
     }
 }
 
-/// How often a form's answers are people's, question by question (Table 7).
+/// The agreement of a form's answers with human answers, by question (Table 7).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AnswerAccuracy {
     pub(super) by: String,
     pub(super) question: &'static str,
-    /// Answers that people gave too.
+    /// Answers with a human answer.
     pub(super) answers: usize,
     pub(super) accuracy: Option<f64>,
-    /// What always giving people's most frequent answer would have.
+    /// The accuracy of always giving the most frequent human answer.
     pub(super) majority: Option<f64>,
 }
 
-/// The answers of a form beside people's, each by its number.
+/// The answers of a form paired with human answers, by number.
 type OfForm<'f> = dyn Fn(&AskedForm<'_>, &[usize]) -> Vec<(u8, u8)> + 'f;
 
-/// The answers to single questions against people's.
+/// The agreement of answers to single questions with human answers.
 pub(super) fn answer_accuracy(answered: &AnsweredForms<'_>, golds: &[bool]) -> Vec<AnswerAccuracy> {
     let mut all = Vec::new();
     for gold in golds.iter().copied() {
@@ -320,7 +320,7 @@ pub(super) fn answer_accuracy(answered: &AnsweredForms<'_>, golds: &[bool]) -> V
             for (category, ..) in CATEGORIES {
                 add(category, &|form, answers| {
                     let Some(place) = form.form.place(category) else { return Vec::new() };
-                    // Which of the two is better; both and none are a tie.
+                    // The better of the two; `both` and `none` are ties.
                     let side = |[first, second]: [bool; 2]| match (first, second) {
                         (true, false) => 0,
                         (false, true) => 1,
@@ -338,7 +338,7 @@ pub(super) fn answer_accuracy(answered: &AnsweredForms<'_>, golds: &[bool]) -> V
     all
 }
 
-/// The share of pairs on which the two orders prefer different texts, and how many pairs were read in both.
+/// The share of pairs for which the two orders prefer different texts, and the number of pairs read in both.
 pub(super) fn turned(answered: &AnsweredForms<'_>, pairs: usize, gold: bool) -> Option<(f64, usize)> {
     let mut seen: Vec<Vec<i8>> = vec![Vec::new(); pairs];
     for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
@@ -348,6 +348,6 @@ pub(super) fn turned(answered: &AnsweredForms<'_>, pairs: usize, gold: bool) -> 
         }
     }
     let both: Vec<&Vec<i8>> = seen.iter().filter(|sides| sides.len() == 2).collect();
-    // A tie in one of them prefers no other text.
+    // A tie in one order does not contradict the other.
     mean(both.iter().map(|sides| f64::from(u8::from(sides[0] * sides[1] < 0)))).map(|share| (share, both.len()))
 }

@@ -1,4 +1,4 @@
-//! Forms: what a judge is asked about revisions at once, and how its answers are read.
+//! Forms: several questions about revisions in one prompt, and parsing of the answers.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,17 @@ use serde_json::{Map, Value, json};
 use super::pairs::{RevisionPair, RevisionText, categories};
 use crate::MethodError;
 
-/// Whether a text does what was asked for: strictly, with more besides, or not at all.
+/// Whether a text follows the instruction: strictly, with further changes, or not.
 pub(super) const RELATEDNESS: [&str; 3] = ["strictly", "with more", "no"];
-/// Whether a text would do in the place of the original.
+/// Whether a text could replace the original.
 pub(super) const ACCEPTABLE: [&str; 2] = ["yes", "no"];
-/// Which of two texts.
+/// The choice between two texts.
 pub(super) const CHOICE: [&str; 4] = ["A", "B", "both", "none"];
-/// How far one agrees with a statement.
+/// Degrees of agreement with a statement.
 pub(super) const GRADES: [&str; 5] = ["1", "2", "3", "4", "5"];
 
-/// What is asked of a category of revisions: its name, which of two texts is the better one in it, and the statement about
-/// one.
+/// A category of revisions: its name, the question which of two texts is better in it, and the statement about one
+/// text.
 type Category = (&'static str, &'static str, &'static str);
 pub(super) const CATEGORIES: [Category; 4] = [
     (
@@ -44,13 +44,13 @@ pub(super) const CATEGORIES: [Category; 4] = [
     ),
 ];
 
-/// All that any form asks, a line for each question: templates hold none of it, and scores depend on it.
+/// All questions of all forms, one per line, for the signature: templates do not contain them.
 pub(super) fn wording() -> String {
     let forms = [Form::choice_of(CATEGORIES.into_iter()), Form::likert_of(CATEGORIES.into_iter(), true)];
     forms.iter().flat_map(Form::lines).collect::<Vec<_>>().join("\n")
 }
 
-/// A question with the answers that it may have.
+/// A question with its possible answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FormQuestion {
     pub(super) name: &'static str,
@@ -58,14 +58,14 @@ pub(super) struct FormQuestion {
     pub(super) answers: &'static [&'static str],
 }
 
-/// What is asked of one pair or one text at once.
+/// The questions about one pair or one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Form {
     pub(super) questions: Vec<FormQuestion>,
 }
 
 impl Form {
-    /// Of two texts, A and B.
+    /// The questions about two texts, A and B.
     pub(super) fn choice(sample: &Sample) -> Self {
         Self::choice_of(asked_categories(sample))
     }
@@ -106,7 +106,7 @@ impl Form {
         Self { questions }
     }
 
-    /// Of one text.
+    /// The questions about one text.
     pub(super) fn likert(sample: &Sample, gold: bool) -> Self {
         Self::likert_of(asked_categories(sample), gold)
     }
@@ -122,7 +122,7 @@ impl Form {
         Self { questions: similar.into_iter().chain(own).chain(further).collect() }
     }
 
-    /// The questions as a prompt has them, a line for each.
+    /// The questions as prompt lines.
     pub(super) fn lines(&self) -> Vec<String> {
         let answers = |one: &FormQuestion| {
             if one.is_number() { String::new() } else { format!(" ({})", one.answers.join(", ")) }
@@ -141,18 +141,18 @@ impl Form {
         }))
     }
 
-    /// The longest answer, in tokens: each name and answer is a few.
+    /// The token limit of an answer: a few for each name and answer.
     pub(super) fn tokens(&self) -> usize {
         24 * self.questions.len() + 16
     }
 
-    /// What was answered, by question: the position among its answers.
+    /// Parses the answers by question, as positions among its possible answers.
     pub(super) fn read(&self, text: &str) -> Option<Vec<usize>> {
         let all: Map<String, Value> = serde_json::from_str(text.trim()).ok()?;
         self.read_map(&all)
     }
 
-    /// The same of an object.
+    /// Parses the answers from an object.
     pub(super) fn read_map(&self, all: &Map<String, Value>) -> Option<Vec<usize>> {
         let answer = |one: &FormQuestion| {
             let said = all.get(one.name)?;
@@ -161,18 +161,18 @@ impl Form {
         self.questions.iter().map(answer).collect()
     }
 
-    /// The answers by name.
+    /// The answers by question name.
     pub(super) fn map(&self, answers: &[usize]) -> Map<String, Value> {
         let named = self.questions.iter().zip(answers);
         named.map(|(one, answer)| (one.name.to_owned(), one.json(*answer))).collect()
     }
 
-    /// The position of the question of that name.
+    /// The position of the question with this name.
     pub(super) fn place(&self, name: &str) -> Option<usize> {
         self.questions.iter().position(|one| one.name == name)
     }
 
-    /// The beginning of the JSON up to where the answer to that question stands.
+    /// The JSON up to the answer of this question.
     pub(super) fn begun(&self, question: usize, answers: &[usize]) -> String {
         let mut text = "{".to_owned();
         for (one, answer) in self.questions.iter().zip(answers).take(question) {
@@ -184,18 +184,18 @@ impl Form {
 }
 
 impl FormQuestion {
-    /// Grades are numbers: a model that is asked for a number writes one, and in other tokens than a text of digits.
+    /// Grades are numbers, since models write JSON numbers with other tokens than digits in a string.
     fn is_number(&self) -> bool {
         self.answers == GRADES
     }
 
-    /// An answer as JSON has it.
+    /// An answer in JSON.
     fn json(&self, place: usize) -> Value {
         if self.is_number() { json!(place + 1) } else { json!(self.answers[place]) }
     }
 
-    /// Its answers as labels, none of which begins another. The quotation mark behind them is left out: it is one token
-    /// with the comma that follows it, so that by itself it would hardly ever come.
+    /// Its answers as labels, none of which is a prefix of another. They omit the closing quotation mark, which forms
+    /// one token with the following comma and is rarely a separate token.
     pub(super) fn labels(&self) -> Result<LabelSet, MethodError> {
         let space = if self.is_number() { " " } else { "" };
         let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![format!("{space}{name}")] };
@@ -203,19 +203,19 @@ impl FormQuestion {
     }
 }
 
-/// The categories of a sample that something is asked of.
+/// The categories of a sample that have questions.
 fn asked_categories(sample: &Sample) -> impl Iterator<Item = Category> {
     let of = categories(sample);
     CATEGORIES.into_iter().filter(move |(name, ..)| of.contains(name))
 }
 
-/// Who is asked about, in which order, and whether the author's own revision is shown.
+/// A form for certain candidates, with their order and whether the author's own revision is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AskedForm<'a> {
-    /// The position of the pair, or of the revision.
+    /// The position of the pair or of the revision.
     pub(super) of: usize,
     pub(super) sample: &'a Sample,
-    /// The places of the candidates: two, in the order in which they are shown, or one.
+    /// The positions of the candidates: two in presentation order, or one.
     pub(super) shown: Vec<usize>,
     /// Whether the second of a pair is shown first.
     pub(super) turned: bool,
@@ -224,7 +224,7 @@ pub(super) struct AskedForm<'a> {
 }
 
 impl<'a> AskedForm<'a> {
-    /// Both orders of each pair, or one.
+    /// One form per pair and order.
     pub(super) fn choices(pairs: &[RevisionPair<'a>], gold: bool, one_order: bool) -> Vec<Self> {
         let orders: &[bool] = if one_order { &[false] } else { &[false, true] };
         let of = |(of, pair): (usize, &RevisionPair<'a>)| {
@@ -239,7 +239,7 @@ impl<'a> AskedForm<'a> {
         pairs.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Each revision.
+    /// One form per revision.
     pub(super) fn grades(texts: &[RevisionText<'a>], gold: bool) -> Vec<Self> {
         let of = |(of, text): (usize, &RevisionText<'a>)| {
             let (sample, form) = (text.sample, Form::likert(text.sample, gold));
@@ -248,7 +248,7 @@ impl<'a> AskedForm<'a> {
         texts.iter().enumerate().map(of).collect()
     }
 
-    /// A margin of what is shown first, as one of the pair's first.
+    /// Converts a margin for the text shown first to one for the pair's first.
     pub(super) fn upright(&self, margin: f64) -> f64 {
         if self.turned { -margin } else { margin }
     }
@@ -263,14 +263,14 @@ impl<'a> AskedForm<'a> {
         [("context", &*sample.context), ("instruction", instruction), ("gold", gold)].into_iter().chain(shown).collect()
     }
 
-    /// Whether there is anything to be shown in each place.
+    /// Whether all texts to show exist.
     pub(super) fn can_be_asked(&self) -> bool {
         let has = |place: &usize| !self.sample.candidates[*place].text.trim().is_empty();
         let gold = || self.sample.references.first().is_some_and(|text| !text.trim().is_empty());
         self.shown.iter().all(has) && !self.sample.context.trim().is_empty() && (!self.gold || gold())
     }
 
-    /// Which form it is, as fields of a row.
+    /// The identifying fields of its row.
     pub(super) fn identity(&self) -> Value {
         let id = |place: usize| self.sample.candidates[self.shown[place]].id.as_str();
         if self.shown.len() == 2 {
@@ -280,7 +280,7 @@ impl<'a> AskedForm<'a> {
         }
     }
 
-    /// What it is called in ids of requests.
+    /// Its name in request ids.
     pub(super) fn id(&self, stage: &str) -> String {
         let shown: Vec<&str> = self.shown.iter().map(|place| self.sample.candidates[*place].id.as_str()).collect();
         let gold = if self.gold { "/gold" } else { "" };

@@ -1,4 +1,4 @@
-//! Revisions of scientific text: what judges and metrics say of pairs, held against people (Jourdan et al. 2025).
+//! Revisions of scientific text: agreement of judges and metrics with people on pairs (Jourdan et al. 2025).
 
 mod agreement;
 mod cascade;
@@ -31,15 +31,15 @@ use evaluators::{AnsweredForms, ScoredMetric};
 use forms::{AskedForm, wording};
 use pairs::Revisions;
 use paraphrase::{PARAPLUIE, Paraphrases};
-use report::{FormResults, Found};
-use stages::{AskedAnswer, CHOICE, FormKind, LIKERT, answer_stage, form_stage};
+use report::{FormResults, RevisionFindings};
+use stages::{CHOICE, FormKind, LIKERT, QuestionAnswer, answer_stage, form_stage};
 
 const CONTEXT: DataSlot = DataSlot::required("context");
 const INSTRUCTION: DataSlot = DataSlot::optional("instruction");
 const GOLD: DataSlot = DataSlot::optional("gold");
 const QUESTIONS: DataSlot = DataSlot::list("questions");
 
-/// The options that stages of forms read.
+/// The options that form stages depend on.
 const READ: [&str; 2] = ["judge", "one-order"];
 
 const TEMPLATES: &[Builtin] = &[
@@ -55,7 +55,7 @@ const TEMPLATES: &[Builtin] = &[
     },
 ];
 
-/// Which measure of revisions can be trusted; see [`Method::LONG_ABOUT`].
+/// Which measures of revisions are reliable; see [`Method::LONG_ABOUT`].
 pub(crate) struct RevisionStudy;
 
 impl Method for RevisionStudy {
@@ -140,7 +140,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let ready: Vec<ReadyPrompt> = templates.map(|template| ReadyPrompt::new(template, layout.clone())).collect();
         let with_paraphrases =
             |signature: Signature| ready.iter().fold(signature, |signature, prompt| prompt.sign(signature));
-        // A metric that its model cannot compute is told before anything is asked; in a rehearsal there are no models.
+        // Metrics that their model cannot compute are reported before any query; a dry run has no models.
         let built = build(&metrics, run)?;
         let study = Study { params, prompts: &prompts };
 
@@ -172,7 +172,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         }
         let skipped = samples.iter().filter(|sample| sample.candidates.len() < 2).count();
         outcomes.add_several("not_a_pair", skipped);
-        let found = Found {
+        let found = RevisionFindings {
             params,
             revisions: &revisions,
             choice: FormResults { answers: choice.as_ref(), golds: &choice_golds },
@@ -206,11 +206,11 @@ fn of_metrics(
     outcomes.add_several("not_a_pair", samples.iter().filter(|sample| sample.candidates.len() < 2).count());
     let none = || FormResults { answers: None, golds: &[] };
     let (choice, likert) = (none(), none());
-    let found = Found { params, revisions: &revisions, choice, likert, paraphrases: None, metrics: &scored };
+    let found = RevisionFindings { params, revisions: &revisions, choice, likert, paraphrases: None, metrics: &scored };
     found.report(outcomes, Signature::without_model(RevisionStudy::NAME), run)
 }
 
-/// The metrics with their models; none in a rehearsal, which has no models.
+/// The metrics with their models; empty in a dry run, which has no models.
 fn build(metrics: &[ChosenMetric], run: &Run<'_>) -> Result<Vec<Box<dyn Metric>>, MethodError> {
     if run.is_rehearsal() {
         return Ok(Vec::new());
@@ -229,19 +229,19 @@ fn score(
     each.map(|(choice, metric)| evaluators::score(choice, metric.as_ref(), revisions, run)).collect()
 }
 
-/// What all stages of forms have in common.
+/// The shared parts of all form stages.
 struct Study<'a> {
     params: &'a RevisionParams,
     prompts: &'a PromptSet,
 }
 
 impl Study<'_> {
-    /// What forms of a kind depend on besides model and options.
+    /// Adds to a signature what forms of a kind depend on besides model and options.
     fn sign(&self, kind: FormKind, signature: Signature) -> Signature {
         self.prompts.get(kind.name).sign(signature).with("questions", &short_hash([wording().as_str()]))
     }
 
-    /// Fills in forms of a kind; nothing where there are none.
+    /// Fills in forms of a kind; empty without forms.
     fn fill<'f>(
         &'f self,
         kind: FormKind,
@@ -259,7 +259,7 @@ impl Study<'_> {
             return Ok(Some(AnsweredForms::new(forms, filled.parts, None)));
         }
         let inputs = vec![signature(kind.labels).to_string(), filled.key];
-        let asked = AskedAnswer::all(forms, &filled.parts);
+        let asked = QuestionAnswer::all(forms, &filled.parts);
         let said = run.stage(&answer_stage(kind, &asked, prompt, model, inputs)?)?.parts;
         Ok(Some(AnsweredForms::new(forms, filled.parts, Some((&asked, &said)))))
     }

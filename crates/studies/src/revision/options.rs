@@ -10,7 +10,7 @@ use crate::MethodError;
 use crate::metrics::{MetricModelOptions, check_needs, item, references};
 use crate::question::{LayoutOptions, given_twice};
 
-/// Who judges revisions by a language model.
+/// How a language model judges revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RevisionJudge {
@@ -43,7 +43,7 @@ pub(crate) struct RevisionParams {
     /// sari-hf, levenshtein and levenshtein-source. Only the last needs no references.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
-    /// The models that metrics ask.
+    /// The models for metrics.
     #[serde(flatten)]
     pub models: MetricModelOptions,
     /// Another model for `ParaPLUIE`
@@ -85,12 +85,12 @@ pub(crate) struct RevisionParams {
     pub layout: LayoutOptions,
 }
 
-/// Those of the paper that need no further model, and the edit distances that they are held against.
+/// The paper's metrics that need no further model, and edit distances for comparison.
 const USUAL: &str = "bleu,rouge-l,meteor,gleu-napoles,gleu-google,sari-hf,levenshtein,levenshtein-source";
-/// Those of them that look at no reference.
+/// The metrics among them that use no reference.
 const WITHOUT_REFERENCES: &str = "levenshtein-source";
 
-/// The most steps of a hybrid: thresholds of all of them are tried together.
+/// The maximum number of steps of a hybrid: their thresholds are tried in all combinations.
 const MOST_STEPS: usize = 4;
 
 impl RevisionParams {
@@ -107,7 +107,7 @@ impl RevisionParams {
             .collect()
     }
 
-    /// Reads the metrics, and refuses what contradicts itself or the samples.
+    /// Parses the metrics, and refuses options that contradict each other or the samples.
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Vec<ChosenMetric>, MethodError> {
         if let Some(twice) = given_twice(&self.judge) {
             let twice = probity_options::name(twice);
@@ -159,7 +159,7 @@ impl RevisionParams {
         Ok(metrics)
     }
 
-    /// What the evaluators of a run are called, in the order of its tables.
+    /// The names of a run's evaluators, in table order.
     pub(super) fn evaluators(&self, metrics: &[ChosenMetric]) -> Vec<String> {
         let mut names = Vec::new();
         let by_labels: &[bool] = if self.no_labels { &[false] } else { &[false, true] };

@@ -1,4 +1,4 @@
-//! Pairs of revisions, and what people said of them.
+//! Pairs of revisions with human preferences.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::forms::CATEGORIES;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RevisionText<'a> {
     pub(super) sample: &'a Sample,
-    /// Its place among the sample's candidates.
+    /// Position among the sample's candidates.
     pub(super) place: usize,
 }
 
@@ -19,16 +19,16 @@ pub(super) struct RevisionText<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RevisionPair<'a> {
     pub(super) sample: &'a Sample,
-    /// Their places among the sample's candidates.
+    /// Positions among the sample's candidates.
     pub(super) places: [usize; 2],
-    /// Their positions among all revisions.
+    /// Positions among all revisions.
     pub(super) texts: [usize; 2],
-    /// What people prefer: 1 the first, −1 the second, 0 neither; absent where nobody was asked.
+    /// The human preference: 1 for the first, −1 for the second, 0 for neither; absent if unknown.
     pub(super) human: Option<i8>,
     pub(super) difficulty: Option<Difficulty>,
 }
 
-/// All revisions, and all pairs of those of one text.
+/// All revisions, and all pairs of revisions of the same text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Revisions<'a> {
     pub(super) texts: Vec<RevisionText<'a>>,
@@ -36,7 +36,7 @@ pub(super) struct Revisions<'a> {
 }
 
 impl<'a> Revisions<'a> {
-    /// Those of samples with two candidates and more.
+    /// From samples with at least two candidates.
     pub(super) fn of(samples: &'a [Sample]) -> Self {
         let mut all = Self { texts: Vec::new(), pairs: Vec::new() };
         for sample in samples.iter().filter(|sample| sample.candidates.len() > 1) {
@@ -63,13 +63,13 @@ impl<'a> RevisionText<'a> {
     }
 }
 
-/// What it takes to see which revision is preferred.
+/// The difficulty of choosing the preferred revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Difficulty {
-    /// One does what was asked for, and the other does not.
+    /// Only one follows the instruction.
     Easy,
-    /// Both do, and one is acceptable.
+    /// Both follow it, and only one is acceptable.
     Medium,
     /// Both are acceptable, and one is preferred.
     Hard,
@@ -86,7 +86,7 @@ impl Difficulty {
         }
     }
 
-    /// From people's answers about a pair; `None` where they are missing, and where nothing parts the two.
+    /// From human answers about a pair; `None` if they are missing or do not distinguish the two.
     fn of(sample: &Sample, [first, second]: [usize; 2], human: Option<i8>) -> Option<Self> {
         let both = |attribute: &str| -> Option<[bool; 2]> {
             let of = |place: usize| sample.candidates[place].scores.get(attribute).map(|score| *score > 0.0);
@@ -103,12 +103,12 @@ impl Difficulty {
 }
 
 impl<'a> RevisionPair<'a> {
-    /// What it is not independent of: pairs of one paragraph are drawn together.
+    /// The group of dependent pairs: those of one paragraph are drawn together.
     pub(super) fn group(&self) -> &'a str {
         self.sample.text("paragraph").unwrap_or(&self.sample.id)
     }
 
-    /// Whether it is of that category of revisions.
+    /// Whether it has this category of revisions.
     pub(super) fn is_of(&self, category: &str) -> bool {
         categories(self.sample).contains(category)
     }
@@ -116,7 +116,7 @@ impl<'a> RevisionPair<'a> {
 
 fn human(sample: &Sample, places: [usize; 2]) -> Option<i8> {
     match sample.preference.as_ref()? {
-        // Of more than two it is not said which of them are level.
+        // With more than two candidates a tie does not show which of them are equal.
         Preference::Tie => (sample.candidates.len() == 2).then_some(0),
         Preference::Candidate(id) => {
             let preferred = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
@@ -125,7 +125,7 @@ fn human(sample: &Sample, places: [usize; 2]) -> Option<i8> {
     }
 }
 
-/// People's answers to single questions that none of the questions has: nothing could be held against them.
+/// Human answers that are no possible answer of their question, so that nothing can be compared with them.
 pub(super) fn impossible_answers(sample: &Sample) -> Vec<LineError> {
     let answers = |name: &str| match name {
         "relatedness" => {
@@ -153,7 +153,7 @@ pub(super) fn impossible_answers(sample: &Sample) -> Vec<LineError> {
     wrong
 }
 
-/// The categories of a revision: a line each of the text `categories`.
+/// The categories of a revision: the lines of the text `categories`.
 pub(super) fn categories(sample: &Sample) -> BTreeSet<&str> {
     sample.text("categories").into_iter().flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty()).collect()
 }

@@ -13,10 +13,10 @@ use crate::query::{Query, QueryStage, Readout};
 use crate::stage::given_outcome;
 use crate::{MethodError, RowError};
 
-/// No label of a model is that improbable.
+/// A bound on log-probabilities of labels.
 const MOST_NATS: f64 = 1e6;
 
-/// The stage, and its table.
+/// The name of the stage and of its table.
 pub(super) const PARAPLUIE: &str = "parapluie";
 
 /// log P(Yes) − log P(No) of texts, under each template.
@@ -32,7 +32,7 @@ impl<'a> Paraphrases<'a> {
         text * self.prompts.len() + template
     }
 
-    /// The stage: a question for each text and template.
+    /// The stage with one question for each text and template.
     pub(super) fn stage(
         self,
         labels: LabelSet,
@@ -53,7 +53,7 @@ impl<'a> Paraphrases<'a> {
     }
 }
 
-/// The difference of the log-probabilities of two labels.
+/// The difference between the log-probabilities of two labels.
 pub(super) struct LogRatioReadout(LabelSet);
 
 impl Readout for LogRatioReadout {

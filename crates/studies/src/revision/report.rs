@@ -1,4 +1,4 @@
-//! What a study of revisions leaves: rows, tables, and which measure can be trusted.
+//! The report of a study of revisions: rows, tables, and which measures are reliable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,27 +25,27 @@ use crate::{
 
 const SCORES: &str = "scores";
 const DECISIONS: &str = "decisions";
-/// The steps of the hybrid where none are named: who follows the instruction, what keeps the meaning, what is nearer to
-/// the author's own revision (the paper's conclusion). Of a step that may be had in several ways it is the first.
+/// The default steps of the hybrid: instruction following, preservation of meaning, closeness to the author's own
+/// revision (the paper's conclusion). Each step uses the first of its measures that is available.
 const HYBRID: [&[&str]; 4] = [
     &["choice-labels/related", "choice-gold-labels/related", "choice/related", "choice-gold/related"],
     &["parapluie", "parapluie/few-shot-direct"],
     &["sari-hf"],
     &["gleu-napoles"],
 ];
-/// What the hybrid is called.
+/// The name of the hybrid.
 const HYBRID_NAME: &str = "hybrid";
 /// κ above this is more than weak.
 const FAIR: f64 = 0.4;
 
-/// Forms of one kind, where they were filled in, without and with the author's own revision.
+/// The forms of one kind without and with the author's own revision, if filled in.
 pub(super) struct FormResults<'a> {
     pub(super) answers: Option<&'a AnsweredForms<'a>>,
     pub(super) golds: &'a [bool],
 }
 
-/// All that was found.
-pub(super) struct Found<'a> {
+/// All results.
+pub(super) struct RevisionFindings<'a> {
     pub(super) params: &'a RevisionParams,
     pub(super) revisions: &'a Revisions<'a>,
     pub(super) choice: FormResults<'a>,
@@ -54,20 +54,20 @@ pub(super) struct Found<'a> {
     pub(super) metrics: &'a [ScoredMetric],
 }
 
-/// How an evaluator agrees with people.
+/// An evaluator's agreement with people.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct EvaluatorFigures {
     pub(super) by: String,
-    /// With scores as they are.
+    /// With unchanged scores.
     pub(super) as_is: Alignment,
-    /// With small differences taken for ties.
+    /// With small differences as ties.
     pub(super) calibrated: Alignment,
-    /// The ε that all pairs together would have: for other data. Absent of the hybrid.
+    /// The ε fitted on all pairs, for use on other data. Absent for the hybrid.
     pub(super) epsilon: Option<f64>,
-    /// What is said so.
+    /// The calibrated verdicts.
     #[serde(skip)]
     pub(super) decided: Vec<DecidedPair>,
-    /// The share of right pairs with scores as they are, by category of revision and by difficulty.
+    /// The share of correct pairs with unchanged scores, by category of revision and by difficulty.
     pub(super) by_category: Vec<PartFigure>,
     pub(super) by_difficulty: Vec<PartFigure>,
     pub(super) cost: TokenTally,
@@ -84,7 +84,7 @@ pub(super) struct PartFigure {
 
 /// A text's score.
 #[derive(Serialize)]
-struct ScoreRow<'a> {
+struct RevisionScoreRow<'a> {
     item: &'a str,
     candidate: &'a str,
     metric: &'a str,
@@ -92,23 +92,23 @@ struct ScoreRow<'a> {
     outcome: &'static str,
 }
 
-/// What is said of a pair.
+/// A verdict on a pair.
 #[derive(Serialize)]
 struct DecisionRow<'a> {
     item: &'a str,
     first: &'a str,
     second: &'a str,
     by: &'a str,
-    /// How much speaks for the first candidate; below 0 for the second.
+    /// The margin: positive for the first candidate, negative for the second.
     margin: Option<f64>,
-    /// The id of the better one, or `tie`.
+    /// The id of the better candidate, or `tie`.
     choice: Option<&'a str>,
-    /// People's, in the same form.
+    /// The human verdict in the same form.
     human: Option<&'a str>,
 }
 
-impl Found<'_> {
-    /// Writes scores and decisions, and sums up.
+impl RevisionFindings<'_> {
+    /// Writes scores and decisions, and returns the report.
     pub(super) fn report(
         &self,
         outcomes: Outcomes,
@@ -119,7 +119,7 @@ impl Found<'_> {
         self.write(&evaluators, run)?;
         let judged = JudgedPairs::new(&self.revisions.pairs, self.params.folds as usize);
         let steps = self.steps(&evaluators);
-        // Where there is one paragraph, nothing can be fitted on others.
+        // With a single paragraph there is nothing else to fit on.
         let hybrid = (steps.len() > 1 && judged.groups() > 1).then(|| Cascade { steps }.cross_validated(&judged));
         let mut figures: Vec<EvaluatorFigures> = evaluators.iter().map(|one| self.figures(one, &judged)).collect();
         if let Some(hybrid) = &hybrid {
@@ -202,7 +202,7 @@ impl Found<'_> {
         Ok(MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
-    /// What a reader must know of the pairs and the measures.
+    /// Notes about the pairs and the measures.
     fn note_data(&self, judged: &JudgedPairs<'_>, table: &mut Table) {
         table.note(format!(
             "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
@@ -231,7 +231,7 @@ impl Found<'_> {
         }
     }
 
-    /// Of all answers whose probabilities were asked for.
+    /// The label mass over all answers with probabilities.
     fn mass(&self) -> Mass {
         let forms = [self.choice.answers, self.likert.answers].into_iter().flatten();
         let forms = forms.flat_map(|answers| answers.masses.iter().copied());
@@ -249,7 +249,7 @@ impl Found<'_> {
         judges.chain(self.metrics.iter().map(|metric| metric.evaluator(self.revisions))).collect()
     }
 
-    /// Scores of texts one by one as whoever gave them has them, lower ones being better or not.
+    /// Scores of single texts, unchanged, in the direction of their evaluator.
     fn raw_scores<'e>(&'e self, evaluators: &'e [RevisionEvaluator]) -> Vec<(&'e str, &'e [Option<f64>])> {
         let metric = |name: &str| self.metrics.iter().find(|metric| metric.label == name);
         let of = |one: &'e RevisionEvaluator| {
@@ -267,7 +267,7 @@ impl Found<'_> {
             for (place, (metric, all)) in scores.iter().enumerate() {
                 let score = all[text];
                 let outcome = if score.is_some() { "scored" } else { "undefined" };
-                let row = ScoreRow { item: &one.sample.id, candidate: one.id(), metric, score, outcome };
+                let row = RevisionScoreRow { item: &one.sample.id, candidate: one.id(), metric, score, outcome };
                 run.row(SCORES, text * scores.len() + place, &row)?;
             }
         }
@@ -291,7 +291,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// The steps of the hybrid among the evaluators; those that are named have been found to be there.
+    /// The evaluators of the hybrid's steps; named ones have been checked to exist.
     fn steps<'e>(&self, evaluators: &'e [RevisionEvaluator]) -> Vec<&'e RevisionEvaluator> {
         let find = |name: &str| evaluators.iter().find(|one| one.name == name);
         if self.params.hybrid.is_empty() {
@@ -306,7 +306,7 @@ impl Found<'_> {
         EvaluatorFigures { epsilon: judged.whole_epsilon(evaluator), ..parts }
     }
 
-    /// Of what is said with scores as they are, and with small differences taken for ties.
+    /// Accuracy by part, with unchanged scores and with small differences as ties.
     fn parts(
         &self,
         by: &str,
@@ -327,7 +327,7 @@ impl Found<'_> {
         };
         let names: BTreeSet<&str> = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect();
         let by_category = names.into_iter().map(|name| part(name, &|pair| pair.is_of(name))).collect();
-        // Of whom nothing was read in a part has a place there all the same.
+        // Parts without a verdict of this evaluator are still listed.
         let there = |one: &Difficulty| self.revisions.pairs.iter().any(|pair| pair.difficulty == Some(*one));
         let by_difficulty = Difficulty::ALL.into_iter().filter(there);
         let by_difficulty = by_difficulty.map(|one| part(one.name(), &|pair| pair.difficulty == Some(one)));
@@ -343,7 +343,7 @@ impl Found<'_> {
         }
     }
 
-    /// Means by system, and how often people prefer it; first what a system has that changes nothing.
+    /// Means by system with its human preference; first a system without any changes.
     fn systems(&self, evaluators: &[RevisionEvaluator]) -> Vec<SystemFigures> {
         let scores = self.raw_scores(evaluators);
         let mut all: BTreeMap<&str, SystemSums<'_>> = BTreeMap::new();
@@ -393,7 +393,7 @@ impl Found<'_> {
     }
 }
 
-/// What a system that changes nothing is called; no candidate is called so.
+/// The name of the system without changes, distinct from all candidates.
 fn copy_name<'s>(systems: impl Iterator<Item = &'s str>) -> String {
     let systems: BTreeSet<&str> = systems.collect();
     let mut name = "(copy of the original)".to_owned();
@@ -403,16 +403,16 @@ fn copy_name<'s>(systems: impl Iterator<Item = &'s str>) -> String {
     name
 }
 
-/// What is known of a system, before means are taken.
+/// Sums for a system.
 #[derive(Default)]
 struct SystemSums<'a> {
     texts: usize,
-    /// 1 where people prefer it.
+    /// 1 for each pair in which people prefer it.
     preferred: Vec<f64>,
     scores: BTreeMap<&'a str, Vec<f64>>,
 }
 
-/// A system's means.
+/// The means of a system.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SystemFigures {
     pub(super) system: String,
@@ -471,8 +471,7 @@ fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> TokenTally {
     }
 }
 
-/// Which measure agrees best with people, and how surely: on the pairs of which all have said something, where there
-/// are such.
+/// Which measure agrees best with people, and how surely: on the pairs that all measures decided, if there are any.
 fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclusion {
     let figures: Vec<&EvaluatorFigures> = figures.iter().filter(|one| !one.decided.is_empty()).collect();
     let decided = |one: &&EvaluatorFigures| one.decided.iter().map(|pair| pair.pair).collect::<BTreeSet<usize>>();
@@ -495,10 +494,10 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
         return Conclusion::without_agreement();
     };
     let kappa = found_best.kappa.figure.value.unwrap_or(0.0);
-    // What rounding alone tells apart is level.
+    // Values that differ only by rounding are ties.
     let is_level = |of: Option<f64>| of.is_some_and(|of| order(of, kappa) == std::cmp::Ordering::Equal);
     let level = found.iter().filter(|one| is_level(value(one))).count() - 1;
-    // The best of many is by chance the better the more there are.
+    // With more measures the best one is more often best by chance.
     let sure = judged.kappa_interval(decided, 1.0 - SIGNIFICANT / figures.len() as f64);
     let guess = majority(decided.iter().map(|one| one.human));
     let accuracy = found_best.accuracy.figure.value;

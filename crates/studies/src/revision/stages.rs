@@ -1,4 +1,4 @@
-//! Forms are filled in, and each answer's probability is read.
+//! Stages that fill in forms and read the probability of each answer.
 
 use probity_data::from_value;
 use probity_lm::{GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, ScoreResult};
@@ -12,30 +12,30 @@ use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
 use crate::stage::given_outcome;
 use crate::{MethodError, RowError};
 
-/// The stages of a kind of form.
+/// The stages of one kind of form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FormKind {
-    /// The stage that fills it in, and the prompt.
+    /// The stage that fills in forms, and its prompt.
     pub(super) name: &'static str,
-    /// The stage that reads probabilities of answers.
+    /// The stage that reads label probabilities.
     pub(super) labels: &'static str,
 }
 
 /// Questions about two texts.
 pub(super) const CHOICE: FormKind = FormKind { name: "choice", labels: "choice_labels" };
-/// Statements about one.
+/// Statements about one text.
 pub(super) const LIKERT: FormKind = FormKind { name: "likert", labels: "likert_labels" };
 
-/// The answers of a filled-in form, by question.
+/// The answers of a form by question.
 pub(super) type FilledForm = Answer<Vec<usize>>;
 
-/// The question of a form, as its prompt shows it.
+/// The query of a form.
 fn form_query<'a>(id: String, identity: Value, asked: &AskedForm<'a>, prompt: &'a ReadyPrompt) -> Query<'a> {
     let lines = asked.form.lines().into_iter().map(Into::into).collect();
     Query::new(id, asked.sample.id.as_str(), identity, prompt, asked.slots()).with_list("questions", lines)
 }
 
-/// The stage that fills in forms: a question for each.
+/// The stage that fills in forms: one query for each.
 pub(super) fn form_stage<'a>(
     kind: FormKind,
     forms: &'a [AskedForm<'a>],
@@ -59,7 +59,7 @@ pub(super) fn form_stage<'a>(
     }
 }
 
-/// The answers to a form, as JSON.
+/// Reads the answers of a form from JSON.
 pub(super) struct FormReadout<'a>(&'a [AskedForm<'a>]);
 
 impl Readout for FormReadout<'_> {
@@ -109,13 +109,13 @@ impl Readout for FormReadout<'_> {
         Ok(Answer { value, prompt_tokens, tokens, ..Answer::none(outcome) })
     }
 
-    /// The first answer to everything.
+    /// The first answer to every question.
     fn stand_in(&self, number: usize) -> FilledForm {
         Answer::new(vec![0; self.0[number].form.questions.len()])
     }
 }
 
-/// A row that was written before, or by hand: the answers are enough.
+/// A row written before or provided by the user; the answers are enough.
 #[derive(Deserialize)]
 struct GivenForm {
     answers: Option<Map<String, Value>>,
@@ -123,9 +123,9 @@ struct GivenForm {
     tokens: Option<usize>,
 }
 
-/// A question of a form that was filled in.
+/// One question of a filled-in form.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct AskedAnswer<'a> {
+pub(super) struct QuestionAnswer<'a> {
     /// The form's position.
     pub(super) form: usize,
     asked: &'a AskedForm<'a>,
@@ -134,8 +134,8 @@ pub(super) struct AskedAnswer<'a> {
     pub(super) question: usize,
 }
 
-impl<'a> AskedAnswer<'a> {
-    /// Every question of every form that has answers.
+impl<'a> QuestionAnswer<'a> {
+    /// Every question of every form with answers.
     pub(super) fn all(forms: &'a [AskedForm<'a>], filled: &[FilledForm]) -> Vec<Self> {
         let with_answers = forms.iter().zip(filled).enumerate();
         let with_answers = with_answers.filter_map(|(form, (asked, one))| Some((form, asked, one.value.as_ref()?)));
@@ -158,15 +158,16 @@ impl<'a> AskedAnswer<'a> {
     }
 }
 
-/// The stage that reads probabilities of answers, each behind those before it: a question for each of each form.
+/// The stage that reads label probabilities, each after the preceding answers: one query for each question of each
+/// form.
 pub(super) fn answer_stage<'a>(
     kind: FormKind,
-    asked: &[AskedAnswer<'a>],
+    asked: &[QuestionAnswer<'a>],
     prompt: &'a ReadyPrompt,
     model: &'a dyn LanguageModel,
     inputs: Vec<String>,
 ) -> Result<QueryStage<'a, AnswerReadout>, MethodError> {
-    let readout = |one: &AskedAnswer<'_>| {
+    let readout = |one: &QuestionAnswer<'_>| {
         let question = &one.asked.form.questions[one.question];
         let fields = ChoiceFields {
             value: None,
@@ -188,7 +189,7 @@ pub(super) fn answer_stage<'a>(
     })
 }
 
-/// A choice for each question, which has options of its own.
+/// A choice for each question among its own answers.
 pub(super) struct AnswerReadout(Vec<ChoiceReadout>);
 
 impl Readout for AnswerReadout {

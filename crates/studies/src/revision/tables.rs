@@ -1,4 +1,4 @@
-//! The tables of a study for people.
+//! The tables of a study.
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, SERIES, Series};
 
@@ -46,7 +46,7 @@ pub(super) fn part_table<'f>(
     if first.is_empty() {
         return None;
     }
-    // Some may have left pairs out.
+    // Some evaluators may have omitted pairs.
     let most = |place: usize| figures.iter().map(|one| parts(one)[place].pairs).max().unwrap_or(0);
     let names = first.iter().enumerate().map(|(place, part)| format!("{} ({})", part.part, most(place)));
     let columns = std::iter::once("by".to_owned()).chain(names);
@@ -66,8 +66,7 @@ pub(super) fn part_table<'f>(
     Some(table)
 }
 
-/// The accuracy of the measures that agree best with people, part by part (the paper's Figures 5 and 6); `None` where
-/// there is one part.
+/// The accuracy of the best measures, part by part (the paper's Figures 5 and 6); `None` for a single part.
 fn part_plot<'f>(
     of: &str,
     figures: &'f [EvaluatorFigures],
@@ -75,7 +74,7 @@ fn part_plot<'f>(
 ) -> Option<Plot> {
     let kappa = |one: &'f EvaluatorFigures| Some((one, one.calibrated.kappa.figure.value?));
     let mut best: Vec<(&EvaluatorFigures, f64)> = figures.iter().filter_map(kappa).collect();
-    // A stable sort: those with the same κ stay in their order.
+    // A stable sort keeps the order of equal κ.
     best.sort_by(|a, b| b.1.total_cmp(&a.1));
     best.truncate(SERIES);
     let name = |part: &PartFigure| format!("{} ({})", part.part.replace('_', " "), part.pairs);

@@ -1,4 +1,4 @@
-//! The whole against scripted models that know the texts' qualities.
+//! Tests of the complete study with scripted models that know the texts' qualities.
 
 use probity_data::{Preference, Sample};
 use probity_lm::{GenerateRequest, GenerateResult, ScoreRequest, ScriptedModel};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::testing::{generated, qualities, rehearse, rehearse_from, run, run_from, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
-/// Twelve pairs of six paragraphs whose better text is now the first, now the second, and in every sixth neither.
+/// Twelve pairs from six paragraphs. The better text alternates between first and second; in every sixth pair they are
+/// equal.
 fn samples() -> Vec<Sample> {
     let made = |number: usize| {
         let pair = match number % 6 {
@@ -25,7 +26,7 @@ fn samples() -> Vec<Sample> {
         one.texts.insert("categories".into(), category.into());
         for (candidate, quality) in one.candidates.iter_mut().zip(pair) {
             candidate.scores.clear();
-            // Nothing of what was asked for, part of it, all of it.
+            // None, part or all of the instruction.
             candidate.scores.insert("relatedness".into(), quality.min(2.0));
             candidate.scores.insert("acceptable".into(), f64::from(u8::from(quality >= 2.0)));
         }
@@ -38,14 +39,14 @@ fn samples() -> Vec<Sample> {
     (0..12).map(made).collect()
 }
 
-/// The qualities of what is asked about; where the author's own revision is shown, it comes first.
+/// The qualities of the texts in a prompt; the author's own revision comes first if shown.
 fn shown(request: &probity_lm::Prompt) -> Vec<f64> {
     let all = qualities(request);
     let gold = usize::from(request.text().contains("[Start of Author's Revision]"));
     all[gold..].to_vec()
 }
 
-/// Fills in forms by what it knows.
+/// Fills in forms from the qualities.
 fn fill(request: &GenerateRequest) -> GenerateResult {
     let of = shown(&request.prompt);
     let related = |quality: f64| ["no", "with more", "strictly"][quality.min(2.0) as usize];
@@ -83,7 +84,7 @@ fn fill(request: &GenerateRequest) -> GenerateResult {
     generated(&answers.to_string())
 }
 
-/// Of labels the ones that were written have nine tenths; of Yes and No the log-ratio is the quality.
+/// Generated labels have 90% probability; for Yes and No the log-ratio equals the quality.
 fn probabilities(request: &ScoreRequest) -> Vec<f64> {
     let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels") };
     let names: Vec<&str> = labels.labels().iter().map(|label| label.name.as_str()).collect();
@@ -95,7 +96,7 @@ fn probabilities(request: &ScoreRequest) -> Vec<f64> {
     let filled = fill(&GenerateRequest::greedy("x", request.prompt.clone(), 1));
     let answers: Value = serde_json::from_str(&filled.text).expect("JSON");
     let prompt = request.prompt.text();
-    // Behind the colon a text has begun, and a number has not.
+    // After the colon a string has begun, but a number has not.
     let question =
         prompt.rsplit('"').nth(if prompt.ends_with(':') { 1 } else { 2 }).expect("the name before the colon");
     let said = answers[question].to_string();
@@ -127,11 +128,11 @@ fn who_knows_the_texts_agrees_with_people_in_every_way() {
         assert_eq!(own["as_is"]["kappa"]["value"], 1.0, "{by}");
         assert!((own["as_is"]["cramers_v"]["value"].as_f64().expect("some") - 1.0).abs() < 1e-12, "{by}");
     }
-    // The form of s11 is not filled in, and what ParaPLUIE says does not depend on it.
+    // The form of s11 is not filled in; ParaPLUIE does not depend on it.
     assert_eq!(alignment(&summary, "choice")["as_is"]["pairs"], 11);
     assert_eq!(alignment(&summary, "parapluie")["as_is"]["pairs"], 12);
     assert_eq!(summary.outcomes.get("unparsed"), 2 * 2 + 2 * 2);
-    // What is related tells easy pairs alone; the others it calls a tie.
+    // Relatedness distinguishes only easy pairs; the others are ties.
     let related = alignment(&summary, "choice/related");
     let difficulty = |by: &Value, name: &str| {
         let parts = by["by_difficulty"].as_array().expect("a list");
@@ -148,7 +149,7 @@ fn who_knows_the_texts_agrees_with_people_in_every_way() {
         .map(|part| part["part"].as_str().expect("a name"))
         .collect();
     assert_eq!(categories, ["concision", "content_deletion", "rewriting_light"]);
-    // Answers to single questions are people's.
+    // Answers to single questions agree with the human ones.
     for one in summary.values["answers"].as_array().expect("a list") {
         assert_eq!(one["accuracy"], 1.0, "{one}");
     }
@@ -158,7 +159,7 @@ fn who_knows_the_texts_agrees_with_people_in_every_way() {
     assert_eq!(output.rows("choice_labels").len(), 2 * 2 * (11 * 5 + 4 + 4), "a category's question in two of three");
     let row = output.rows("parapluie")[0];
     assert!((row["log_ratio"].as_f64().expect("some") - 3.0).abs() < 1e-9, "{row}");
-    // Who changes nothing has no edits, and is best for metrics that like copies.
+    // The system without changes has no edits, and is best for metrics that reward copies.
     let systems = summary.values["systems"].as_array().expect("a list");
     assert_eq!(systems[0]["means"][1], json!(["levenshtein-source", 0.0]));
     assert_eq!(systems[1]["texts"], 12);
@@ -203,7 +204,7 @@ fn a_hybrid_is_of_evaluators_that_are_there() {
         (&json!("choice/related"), &json!(1.0), &json!("parapluie"))
     );
     assert_eq!(alignment(&summary, "hybrid")["as_is"]["accuracy"]["value"], 1.0);
-    // Every pair that the first step does not decide comes to the second.
+    // Every pair that the first step does not decide reaches the second.
     let decided = steps[0]["decided"].as_f64().expect("some");
     assert!((steps[1]["asked"].as_f64().expect("some") - (1.0 - decided)).abs() < 1e-12);
 }
@@ -252,7 +253,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         let rows: Vec<Value> = output.rows(stage).into_iter().cloned().collect();
         let again = run_from(args, &all, &model(), stage, &rows).unwrap_or_else(|error| panic!("{stage}: {error}"));
         assert_eq!(again.values["alignment"], whole.values["alignment"], "{stage}");
-        // In a rehearsal earlier stages are stood in for: what the table says of them is not known.
+        // In a dry run stand-ins replace earlier stages, so the table's values of them are unknown.
         let rehearsed = rehearse_from(args, &all, &model(), stage, &rows);
         assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", told(&rehearsed));
         let mut other = rows.clone();
@@ -262,7 +263,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         let error = run_from(args, &all, &model(), stage, &rows[1..]).expect_err("refused");
         assert!(error.contains("t:1"), "{stage}: {error}");
     }
-    // A form that could not be filled in is followed by no question in a rehearsal either.
+    // A form that was not filled in has no label queries in a dry run either.
     let mut empty = all.clone();
     empty[0].candidates[1].text = "".into();
     let (result, output_of_empty) = run(args, &empty, &model());

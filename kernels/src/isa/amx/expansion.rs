@@ -1,4 +1,4 @@
-//! Quantised weights expanded to bf16 beside the tiles that multiply others.
+//! Expansion of quantised weights to bf16 while tiles multiply others.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh,
@@ -12,7 +12,7 @@ use crate::isa::x86::Avx512;
 use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
 
-/// Expands a part to bf16, `(k / 2, half, output, 2)`, in the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
+/// Expands a part to bf16, `(k / 2, half, output, 2)`, with the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
 pub(super) fn unpack_bf16(part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
@@ -25,20 +25,20 @@ pub(super) fn unpack_bf16(part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]])
     by_type!(part.weights.weight_type(), whole(part, to));
 }
 
-/// A part that is being expanded, four `k` of half a panel after the other.
+/// A part that is being expanded, four `k` of half a panel at a time.
 pub(super) struct PanelExpansion<'a, T, const QUADS: usize, const MINIMA: bool> {
     weights: PackedWeights<'a, T>,
     /// By group and quad, both halves of two `k` and of the next two.
     to: &'a mut [[[[[u8; 4 * LANES]; 2]; 2]; QUADS]],
-    /// Quads that are done, of `to.len()` groups of two halves of `QUADS`.
+    /// Finished quads, of `to.len()` groups of two halves of `QUADS`.
     done: usize,
-    /// The group's scales and what is added.
+    /// The group's scales and offsets.
     d: __m512,
     offset: __m512,
 }
 
 impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansion<'a, T, QUADS, MINIMA> {
-    /// Of a part into as many words as it has.
+    /// Expands a part into as many words as it has.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
     #[inline]
     pub(super) fn new(part: PackedPart<'a>, to: &'a mut [[[u8; 4 * LANES]; 2]]) -> Self {
@@ -46,7 +46,7 @@ impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansio
         Self { weights: PackedWeights::new(part), to, done: 0, d: _mm512_setzero_ps(), offset: _mm512_setzero_ps() }
     }
 
-    /// Goes on until `turn` of `turns` shares are done.
+    /// Continues until `turn` of `turns` shares are done.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
     #[inline]
     pub(super) fn advance(&mut self, turn: usize, turns: usize) {
@@ -56,9 +56,8 @@ impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansio
             let weights = &self.weights;
             if quad == 0 {
                 self.d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
-                // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a
-                // power of two and its product exact, so that the sum is rounded as the product of the difference would
-                // be.
+                // The offset of a product: the minimum, or the negative product of scale and zero point. The zero point
+                // is a power of two, so that product is exact and the sum rounds like the product of the difference.
                 self.offset = if MINIMA {
                     IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
                 } else {
@@ -75,12 +74,12 @@ impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansio
     }
 }
 
-/// The nearest bf16 of `u · d + offset` for four unsigned integers a lane, by twos; the product is rounded where it is
-/// `APART`.
+/// The nearest bf16 of `u · d + offset` for four unsigned integers per lane, in pairs. The product is rounded
+/// separately if `APART`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn quad_to_bf16<const APART: bool>(q: __m512i, d: __m512, offset: __m512) -> [__m512i; 2] {
-    // Of two vectors of halves, one from each in turn.
+    // Interleaves two vectors of halves.
     const ORDER: [u16; 32] = {
         let mut order = [0; 32];
         let mut at = 0;

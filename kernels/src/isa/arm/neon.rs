@@ -1,6 +1,7 @@
-//! NEON, as every 64-bit ARM has it.
+//! NEON, available on every 64-bit ARM.
 //!
-//! [`Quarters`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`Quarters`] is used only inside `dispatch!`, which has detected the instruction set; every intrinsic relies on
+//! that.
 
 #![allow(
     clippy::wildcard_imports,
@@ -28,12 +29,12 @@ macro_rules! neon {
 }
 pub(crate) use neon;
 
-/// Four 128-bit quarters. `PRODUCTS` tells apart what multiplies bytes, which makes other
-/// [integer products](IntProducts) and changes nothing else.
+/// Four 128-bit quarters. `PRODUCTS` selects the byte product instructions, which only changes the [integer
+/// products](IntProducts).
 #[derive(Clone, Copy)]
 pub(crate) struct Quarters<const PRODUCTS: u8>;
 
-/// The quarters of a machine that has NEON alone.
+/// Quarters of a machine with plain NEON.
 pub(crate) type Neon = Quarters<0>;
 
 /// An expression for each quarter: a closure would not be compiled for its caller's instruction set.
@@ -85,7 +86,7 @@ impl<const PRODUCTS: u8> Quarters<PRODUCTS> {
         })
     }
 
-    /// Where the dot products of unsigned weights begin: what stands for zero is taken off once a group.
+    /// Initial value of the dot products of unsigned weights: the zero point is subtracted once per group.
     #[inline(always)]
     pub(super) fn taken_off<const R: usize>(weight_type: WeightType, sums: &[i32; R]) -> [int32x4_t; R] {
         let zero = weight_type.zero();
@@ -100,8 +101,8 @@ impl<const PRODUCTS: u8> Quarters<PRODUCTS> {
 }
 
 impl Neon {
-    /// Dot products of a quarter of a panel's half: products are summed in 16 bits, `RUN` quads long. Weights of eight bits, 128
-    /// standing for zero, are taken as signed ones (`SIGNED`).
+    /// Dot products of a quarter of half a panel: products are summed in 16 bits over `RUN` quads. 8-bit weights with
+    /// zero point 128 are converted to signed ones (`SIGNED`).
     #[inline(always)]
     fn dots_by_runs<const R: usize, const QUADS: usize, const RUN: usize, const SIGNED: bool>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -109,7 +110,7 @@ impl Neon {
         half: usize,
         q: usize,
     ) -> [int32x4_t; R] {
-        // The first two and the last two of four outputs, each with two sums.
+        // The first two and the last two of four outputs, with two sums each.
         let mut dots = [Self::taken_off(WeightType::Q8_0, &[0; R]); 2];
         let (runs, []) = rows.words.as_chunks::<RUN>() else { unreachable!("a group is whole runs") };
         for (run, words) in runs.iter().enumerate() {
@@ -150,7 +151,7 @@ impl Neon {
     }
 }
 
-/// [`end_half`] of the dot products of each quarter, of all rows.
+/// [`end_half`] of the dot products of each quarter, for all rows.
 #[inline(always)]
 pub(super) fn end_quarters<S, const R: usize, const QUADS: usize, const MINIMA: bool>(
     weights: &impl IntGroups<S, QUADS>,
@@ -161,7 +162,7 @@ pub(super) fn end_quarters<S, const R: usize, const QUADS: usize, const MINIMA: 
 ) where
     S: Simd<I = [int32x4_t; 4]>,
 {
-    // A closure in place of the loop would not be compiled for the caller's instruction set.
+    // A closure would not be compiled for the caller's instruction set.
     let mut dots = [each!(q => quarters[q][0]); R];
     for r in 0..R {
         dots[r] = each!(q => quarters[q][r]);
@@ -173,8 +174,9 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
     type F = [float32x4_t; 4];
     type I = [int32x4_t; 4];
     type B = [uint8x16_t; 4];
-    // Thirty-two registers, four to a vector: three rows have 24 for their sums. Integer products hold a quarter of half a panel
-    // at a time, so more rows fit; products of matrices take two of them at once and use what is loaded for it twice as often.
+    // Thirty-two registers, four per vector: three rows have 24 for their sums. Integer products hold a quarter of half
+    // a panel at a time, so more rows fit; matrix products take two of them at once and reuse loaded values twice as
+    // often.
     const ROWS: [usize; ProductForm::ALL.len()] = [3, if PRODUCTS == 2 { 12 } else { 6 }, 3, 3];
     const IN_PLACE: bool = true;
 
@@ -196,8 +198,7 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
     lanewise! { add = vaddq_f32, sub = vsubq_f32, mul = vmulq_f32, div = vdivq_f32 }
     #[inline(always)]
     fn max(a: Self::F, b: Self::F) -> Self::F {
-        // The instruction for it gives NaN where either is.
-        // SAFETY: NEON was found before this type is used.
+        // The instruction `fmax` returns NaN if either is NaN. SAFETY: NEON was found before this type is used.
         each!(q => unsafe { vbslq_f32(vcgtq_f32(a[q], b[q]), a[q], b[q]) })
     }
     #[inline(always)]
@@ -243,7 +244,8 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
         let halves = unsafe { [vld1q_u8(from.as_ptr()), vld1q_u8(from.as_ptr().add(16))] };
         each!(q => {
             let wide: float32x4_t;
-            // SAFETY: as above. The compiler has this instruction's intrinsics for numbers of 16 bits alone, which are younger.
+            // SAFETY: as above. The compiler only has intrinsics of this instruction for 16-bit numbers, which are
+            // newer.
             unsafe {
                 if q.is_multiple_of(2) {
                     asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) wide, in(vreg) halves[q / 2], options(pure, nomem, nostack, preserves_flags));
@@ -367,7 +369,7 @@ impl IntProducts for Neon {
         y: &mut [[Self::F; 2]; R],
     ) {
         for half in 0..2 {
-            // As many products as 16 bits hold: RUN · (2ᵇⁱᵗˢ − 1) · 127 is below 2¹⁵, and so is 2 · 128 · 127.
+            // As many products as fit 16 bits: RUN · (2ᵇⁱᵗˢ − 1) · 127 is below 2¹⁵, and so is 2 · 128 · 127.
             let dots = match weights.weight_type() {
                 WeightType::Q8_0 => {
                     each!(q => Self::dots_by_runs::<R, QUADS, 2, true>(weights, rows, half, q))

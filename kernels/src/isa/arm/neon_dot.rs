@@ -1,6 +1,6 @@
-//! NEON with dot products of four bytes (`FEAT_DotProd`), as processors have it since 2018.
+//! NEON with byte dot products (`FEAT_DotProd`), in processors since 2018.
 //!
-//! [`NeonDot`] is used only behind `dispatch!`, which found the instruction set before.
+//! [`NeonDot`] is used only inside `dispatch!`, which has detected the instruction set.
 
 use std::arch::aarch64::{int32x4_t, uint8x16_t, vdupq_n_s32};
 use std::arch::{asm, is_aarch64_feature_detected};
@@ -24,10 +24,10 @@ macro_rules! neon_dot {
 }
 pub(crate) use neon_dot;
 
-/// The quarters of a machine that has dot products of signed bytes besides.
+/// Quarters of a machine with signed byte dot products.
 pub(crate) type NeonDot = Quarters<1>;
 
-/// Each lane plus the dot product of its four bytes, all signed.
+/// Adds the dot product of four signed bytes to each lane.
 #[inline(always)]
 fn sdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: dot products were found before this is called. The compiler's intrinsic is not stable.
@@ -38,7 +38,7 @@ fn sdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
 }
 
 impl NeonDot {
-    /// Dot products of a quarter of a panel's half.
+    /// Dot products of a quarter of half a panel.
     #[inline(always)]
     fn dots<const R: usize, const QUADS: usize>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -46,7 +46,8 @@ impl NeonDot {
         half: usize,
         q: usize,
     ) -> [int32x4_t; R] {
-        // Weights of fewer than eight bits are the same with a sign and without; those of eight lose what stands for zero.
+        // Weights with fewer than eight bits have the same signed and unsigned value; from 8-bit weights the zero point
+        // is subtracted.
         let signed = weights.weight_type() == WeightType::Q8_0;
         let mut dots = Self::taken_off(weights.weight_type(), if signed { &[0; R] } else { rows.sums });
         for (quad, x) in rows.words.iter().enumerate() {

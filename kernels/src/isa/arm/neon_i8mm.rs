@@ -1,7 +1,8 @@
-//! NEON with products of matrices of bytes (`FEAT_I8MM`), as processors have it since 2021: two outputs of two rows, eight `k` deep,
-//! in one instruction.
+//! NEON with byte matrix products (`FEAT_I8MM`), in processors since 2021: two outputs of two rows, eight `k` deep, in
+//! one instruction.
 //!
-//! [`NeonI8mm`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`NeonI8mm`] is used only inside `dispatch!`, which has detected the instruction set; every intrinsic relies on
+//! that.
 
 use std::arch::aarch64::{
     int32x4_t, uint8x16_t, vaddq_s32, vdupq_n_s32, vld1q_s32, vreinterpretq_u8_u32, vreinterpretq_u32_u8, vuzp1q_s32,
@@ -27,10 +28,10 @@ macro_rules! neon_i8mm {
 }
 pub(crate) use neon_i8mm;
 
-/// The quarters of a machine that has products of matrices besides.
+/// Quarters of a machine with byte matrix products.
 pub(crate) type NeonI8mm = Quarters<2>;
 
-/// Each lane plus the dot product of its four unsigned bytes with four signed ones.
+/// Adds the dot product of four unsigned bytes with four signed ones to each lane.
 #[inline(always)]
 fn usdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: the instruction was found before this is called. The compiler's intrinsic is not stable.
@@ -50,11 +51,11 @@ fn usmmla(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     acc
 }
 
-/// Eight `k` of two rows: for two quads, what each of both rows has.
+/// Eight `k` of two rows: two quads, each with both rows.
 type TwoRows = [i32; 4];
 
 impl NeonI8mm {
-    /// Dot products of a quarter of a panel's half. `pairs` are the rows by two, without an odd last one.
+    /// Dot products of a quarter of half a panel. `pairs` are pairs of rows, without an odd last one.
     #[inline(always)]
     fn dots<const R: usize, const QUADS: usize>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -65,7 +66,7 @@ impl NeonI8mm {
     ) -> [int32x4_t; R] {
         // SAFETY: NEON was found before this type is used.
         let zeros = unsafe { [vdupq_n_s32(0); 2] };
-        // Of two rows both outputs of the first half and of the second; the odd row's stand by themselves.
+        // For two rows, both outputs of the first half and of the second; an odd row is separate.
         let mut sums = [zeros; R];
         let mut last = zeros[0];
         for (two, words) in rows.words.as_chunks::<2>().0.iter().enumerate() {
@@ -111,7 +112,7 @@ impl IntProducts for NeonI8mm {
         rows: &GroupRows<'_, R, QUADS>,
         y: &mut [[Self::F; 2]; R],
     ) {
-        // Once for all of the panel.
+        // Once for the whole panel.
         let mut pairs = [[[0; 4]; R]; QUADS];
         for (two, [a, b]) in rows.words.as_chunks::<2>().0.iter().enumerate() {
             for pair in 0..R / 2 {

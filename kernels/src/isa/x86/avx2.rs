@@ -1,6 +1,6 @@
 //! AVX2 with FMA.
 //!
-//! [`Halves`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`Halves`] is used only inside `dispatch!`, which has detected the instruction set; every intrinsic relies on that.
 
 #![allow(
     clippy::wildcard_imports,
@@ -29,12 +29,12 @@ macro_rules! avx2 {
 }
 pub(crate) use avx2;
 
-/// Two 256-bit halves. `BYTE_DOT` is whether the machine multiplies bytes with bytes in one instruction, which makes
-/// other [integer products](IntProducts) and changes nothing else.
+/// Two 256-bit halves. `BYTE_DOT` means that the machine has a byte dot product instruction, which only changes the
+/// [integer products](IntProducts).
 #[derive(Clone, Copy)]
 pub(crate) struct Halves<const BYTE_DOT: bool>;
 
-/// The halves of a machine that has AVX2 alone.
+/// Halves of a machine with plain AVX2.
 pub(crate) type Avx2 = Halves<false>;
 
 /// An expression for both halves: a closure would not be compiled for its caller's instruction set.
@@ -86,7 +86,7 @@ impl<const BYTE_DOT: bool> Halves<BYTE_DOT> {
 }
 
 impl Avx2 {
-    /// Dot products of half a group of weights of few bits: products are summed in 16 bits, `RUN` quads long.
+    /// Dot products of half a group of weights with few bits: products are summed in 16 bits over `RUN` quads.
     #[inline(always)]
     fn dots_by_runs<const R: usize, const QUADS: usize, const RUN: usize>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -109,7 +109,7 @@ impl Avx2 {
                 dots[r] = each!(h => unsafe { _mm256_add_epi32(dots[r][h], _mm256_madd_epi16(short[r][h], _mm256_set1_epi16(1))) });
             }
         }
-        // Last, so that there are registers for the sums of the loop.
+        // Last, to leave registers for the sums of the loop.
         let zero = weights.weight_type().zero();
         for r in 0..R {
             dots[r] = both!(_mm256_sub_epi32, dots[r], Self::splat_i(zero * rows.sums[r]));
@@ -117,8 +117,8 @@ impl Avx2 {
         dots
     }
 
-    /// Dot products of half a group of weights of eight bits, 128 standing for zero: their magnitudes by words that
-    /// have their signs, so that two products fit into 16 bits.
+    /// Dot products of half a group of 8-bit weights with zero point 128: their magnitudes are multiplied by words that
+    /// carry their signs, so that two products fit 16 bits.
     #[inline(always)]
     fn signed_dots<const R: usize, const QUADS: usize>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -144,7 +144,7 @@ impl<const BYTE_DOT: bool> Simd for Halves<BYTE_DOT> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
-    // Sixteen registers, two to a vector: three rows have twelve for their sums, one number and one vector of weights.
+    // Sixteen registers, two per vector: three rows have twelve for their sums, one number and one vector of weights.
     // Integer products hold half a panel at a time, so twice as many rows fit.
     const ROWS: [usize; ProductForm::ALL.len()] = [3, 6, 4, 4];
     const IN_PLACE: bool = true;
@@ -303,7 +303,7 @@ impl IntProducts for Avx2 {
         y: &mut [[Self::F; 2]; R],
     ) {
         for half in 0..2 {
-            // As many sums of two products as 16 bits hold: 2 · RUN · (2ᵇⁱᵗˢ − 1) · 127 is below 2¹⁵.
+            // As many sums of two products as fit 16 bits: 2 · RUN · (2ᵇⁱᵗˢ − 1) · 127 is below 2¹⁵.
             let dots = match weights.weight_type() {
                 WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q4_K => {
                     Self::dots_by_runs::<R, QUADS, 8>(weights, rows, half)

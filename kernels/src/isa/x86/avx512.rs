@@ -1,6 +1,6 @@
-//! AVX-512 F, BW, VL and VNNI, and its bf16 dot products where the machine has them.
+//! AVX-512 F, BW, VL and VNNI, and its bf16 dot products if the machine has them.
 //!
-//! [`Avx512`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`Avx512`] is used only inside `dispatch!`, which has detected the instruction set; every intrinsic relies on that.
 
 #![allow(
     clippy::wildcard_imports,
@@ -60,8 +60,8 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
-    // Thirty-two registers: twelve rows have 24 for their sums, the rest is for weights and a number. A group of integers
-    // has its dot products beside the sums, so half as many rows fit.
+    // Thirty-two registers: twelve rows have 24 for their sums, the rest is for weights and a number. A group of
+    // integers needs its dot products in addition to the sums, so half as many rows fit.
     const ROWS: [usize; ProductForm::ALL.len()] = [12, 6, 12, 4];
     const IN_PLACE: bool = true;
 
@@ -216,9 +216,9 @@ impl Dot4 for Avx512 {
     }
 }
 
-/// [`pair_tile`], where this machine multiplies bf16 pairs in one instruction.
+/// [`pair_tile`], if this machine has the bf16 dot product instruction.
 fn found_pair_tile() -> Option<PairTile> {
-    // SAFETY: AVX-512 with bf16 is there where the tile is handed out.
+    // SAFETY: AVX-512 with bf16 exists where the tile is handed out.
     let tile: PairTile = |rows, panel, tile, before| unsafe { pair_tile(rows, panel, tile, before) };
     (is_available() && is_x86_feature_detected!("avx512bf16")).then_some(tile)
 }

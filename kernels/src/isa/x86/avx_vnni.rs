@@ -1,7 +1,6 @@
-//! AVX-VNNI: AVX2 whose dot products of bytes are one instruction, as processors have it that were made without
-//! AVX-512.
+//! AVX-VNNI: AVX2 with byte dot products, in processors without AVX-512.
 //!
-//! [`AvxVnni`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`AvxVnni`] is used only inside `dispatch!`, which has detected the instruction set; every intrinsic relies on that.
 
 use std::arch::x86_64::{_mm256_dpbusd_avx_epi32, _mm256_set1_epi32};
 
@@ -23,7 +22,7 @@ macro_rules! avx_vnni {
 }
 pub(crate) use avx_vnni;
 
-/// The halves of a machine that has AVX-VNNI besides.
+/// Halves of a machine with AVX-VNNI.
 pub(crate) type AvxVnni = Halves<true>;
 
 impl IntProducts for AvxVnni {
@@ -34,7 +33,7 @@ impl IntProducts for AvxVnni {
         y: &mut [[Self::F; 2]; R],
     ) {
         let zero = weights.weight_type().zero();
-        // Half a panel at a time, where AVX-512 takes a whole one: sixteen registers hold no more sums.
+        // Half a panel at a time, unlike AVX-512: sixteen registers hold no more sums.
         for half in 0..2 {
             let mut dots = rows.sums.map(|sum| Self::splat_i(-zero * sum));
             for (quad, x) in rows.words.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which rows of a batch attend together: pieces of texts of like shape in stacks, and what several texts see.
+//! Grouping of a batch's attention: pieces of similar shape in stacks, and positions shared by several texts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,35 +12,35 @@ use crate::stack_config::StackConfig;
 
 /// Rows of a text that attend at once.
 pub(in crate::device) const BLOCK_ROWS: usize = 512;
-/// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
+/// Scores in memory at once, over all heads: 64 MiB of f32, and well below the 32-bit limit of candle's kernels.
 pub(in crate::device) const MOST_SCORES: usize = 1 << 24;
-/// Keys that are copied to lie beside one another for one product: 256 MiB of f32.
+/// Limit on keys gathered for one product: 256 MiB of f32.
 const MOST_COPIED: usize = 1 << 26;
-/// A stretch that several texts see is read by itself where that saves to copy so many positions, …
+/// A shared range is read separately if that saves copying at least this many positions.
 const WORTH_SHARING: usize = 256;
-/// … and no more than so many of them, those that save most.
+/// Maximum number of such ranges; those that save most are used.
 const MOST_SHARED: usize = 4;
 
 /// Some rows of a text and what they see.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct StackPiece {
     /// Rows of the batch.
     pub(super) rows: Range<usize>,
     /// The first row's position.
     pub(super) first: usize,
-    /// Slots and positions that at least one of the rows sees and that are not read for several texts at once.
+    /// Slots and positions that at least one row sees, except those in shared ranges.
     pub(super) keys: Vec<(usize, usize)>,
 }
 
-/// What is read of a dimension.
-pub(super) enum Places {
-    /// One behind the other.
+/// Indices in a dimension.
+pub(super) enum StackPositions {
+    /// Consecutive.
     Stretch(Range<usize>),
-    /// Anywhere.
+    /// Arbitrary.
     Gathered(Tensor),
 }
 
-impl Places {
+impl StackPositions {
     pub(super) fn new(places: &[usize], device: &Device) -> Result<Self> {
         let first = places.first().copied().unwrap_or(0);
         if places.iter().enumerate().all(|(at, place)| *place == first + at) {
@@ -50,7 +50,7 @@ impl Places {
         Ok(Self::Gathered(Tensor::from_vec(ids, places.len(), device)?))
     }
 
-    /// Those of the second dimension.
+    /// Selects in the second dimension.
     pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Stretch(range) => x.narrow(1, range.start, range.len()),
@@ -59,41 +59,41 @@ impl Places {
     }
 }
 
-/// What is added to scores.
+/// Terms added to scores.
 pub(super) enum Summands {
     Nothing,
-    /// `(1, pieces, 1, rows, keys)`: 0 where a row sees a position, −∞ elsewhere.
+    /// `(1, pieces, 1, rows, keys)`: 0 if a row sees a position, otherwise −∞.
     Mask(Tensor),
-    /// Places in the table of distances, of all pieces, rows and keys: whole summands would be as many for each head, and
-    /// last as long as the batch.
+    /// Indices into the bias table for all pieces, rows and keys. The biases themselves would need one copy per head
+    /// for the duration of the batch.
     Distances(Tensor),
 }
 
-/// Pieces that attend at once, each with so many rows and keys: what a piece lacks is filled up and not seen.
+/// Pieces that attend at once, padded to the same number of rows and keys. Padding is masked.
 pub(super) struct PieceStack {
     pub(super) pieces: usize,
     pub(super) rows: usize,
     pub(super) keys: usize,
-    pub(super) query_places: Places,
-    pub(super) key_places: Places,
+    pub(super) query_places: StackPositions,
+    pub(super) key_places: StackPositions,
     pub(super) summands: Summands,
-    /// Where scores depend on products with distances.
+    /// For relative position terms.
     pub(super) distances: Option<DistancePlaces>,
 }
 
-/// A stretch that several texts see whole, and the rows of these.
+/// A range of positions that several texts see completely, and the rows of these texts.
 pub(super) struct SharedStretch {
     pub(super) keys: Range<usize>,
-    /// As many as may attend at once.
-    pub(super) rows: Vec<Places>,
-    /// Where the result of each row of the batch stands among those of the rows, behind which there is one that is nothing;
-    /// absent where all rows read it, in their order.
+    /// In groups that may attend at once.
+    pub(super) rows: Vec<StackPositions>,
+    /// For each row of the batch, its index among the results; rows without one use the index after the last, an empty
+    /// result. `None` if all rows read the range, in order.
     pub(super) places: Option<Tensor>,
 }
 
-/// Stretches that several texts see, by where they lie.
+/// Ranges shared by several texts that are worth reading separately, by slot.
 pub(super) fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<usize>> {
-    // How many texts have each stretch, and how many of them see all of it in every row.
+    // For each range: how many texts contain it, and how many see all of it in every row.
     let mut stretches: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
     for text in texts {
         let (positions, mut first) = (text.positions(), 0);
@@ -101,7 +101,7 @@ pub(super) fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<
             let end = first + range.len();
             let is_whole = match sight {
                 Sight::Around { window } => window.is_none(),
-                // It ends before the text's own positions and begins within the window of the last one.
+                // It ends before the text's own positions and begins within the window of the last row.
                 Sight::UpToOwn { window } => {
                     end + text.rows <= positions && window.is_none_or(|window| positions <= first + window)
                 }
@@ -123,8 +123,8 @@ pub(super) fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<
     shared.into_iter().map(|(_, range)| range).collect()
 }
 
-/// The rows of all texts in pieces that may attend at once.
-pub(super) fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usize>], heads: usize) -> Vec<Piece> {
+/// Divides the rows of all texts into pieces that may attend at once.
+pub(super) fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usize>], heads: usize) -> Vec<StackPiece> {
     let (mut pieces, mut row) = (Vec::new(), 0);
     for text in texts {
         let positions = text.positions();
@@ -143,12 +143,12 @@ pub(super) fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usiz
         let most = (MOST_SCORES / (heads * keys.len().max(1))).clamp(1, BLOCK_ROWS);
         for begin in (0..text.rows).step_by(most) {
             let end = (begin + most).min(text.rows);
-            // A window narrows what is read, not only what is masked.
+            // A window reduces the positions that are read, not only the mask.
             let (from, to) = (first + begin, first + end - 1);
             let seen = sight.bounds(from).0..=sight.bounds(to).1;
             let keys: Vec<_> = keys.iter().copied().filter(|(_, position)| seen.contains(position)).collect();
             if !keys.is_empty() {
-                pieces.push(Piece { rows: row + begin..row + end, first: from, keys });
+                pieces.push(StackPiece { rows: row + begin..row + end, first: from, keys });
             }
         }
         row += text.rows;
@@ -156,16 +156,17 @@ pub(super) fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usiz
     pieces
 }
 
-/// Pieces of like shape together, given the number of heads and the width of all keys; of each row of the batch the place of its result among those of all stacks, and how many
-/// of these there are.
+/// Stacks pieces of similar shape, for this number of heads and width of all keys. Returns the stacks, each batch row's
+/// index among all results, and the number of results.
 pub(super) fn stacked(
-    pieces: &[Piece],
+    pieces: &[StackPiece],
     (heads, key_width): (usize, usize),
     rows: usize,
-) -> (Vec<Vec<&Piece>>, Vec<Option<usize>>, usize) {
-    let mut alike: BTreeMap<(usize, usize), Vec<&Piece>> = BTreeMap::new();
+) -> (Vec<Vec<&StackPiece>>, Vec<Option<usize>>, usize) {
+    let mut alike: BTreeMap<(usize, usize), Vec<&StackPiece>> = BTreeMap::new();
     for piece in pieces {
-        // Filled up to the largest, none has more than twice its rows and keys, and there are few kinds however many texts.
+        // With shapes rounded up to powers of two, padding at most doubles rows and keys, and there are few shapes for
+        // any number of texts.
         let shape = (piece.rows.len().next_power_of_two(), piece.keys.len().next_power_of_two());
         alike.entry(shape).or_default().push(piece);
     }
@@ -193,8 +194,8 @@ pub(in crate::device) struct StackShape {
     pub(in crate::device) keys: usize,
 }
 
-/// About the largest stack of such a batch, given the positions that a row sees within its window, the number of heads, and the
-/// width of all keys: [`pieces`] and [`stacked`] without the batch.
+/// Estimates the largest stack of such a batch without building it, as [`pieces`] and [`stacked`] would. `positions` is
+/// what a row sees within its window; the pair is the number of heads and the width of all keys.
 pub(in crate::device) fn largest_stack(
     size: BatchSize,
     positions: usize,
@@ -209,19 +210,19 @@ pub(in crate::device) fn largest_stack(
         let blocks = blocks(keys.saturating_sub((power / 2).max(positions - own)), rows);
         StackShape { pieces: (size.rows / own * blocks).min(at_once), rows, keys }
     };
-    // The last blocks of a text have keys up to the same power of two, those before them up to half of it.
+    // The last blocks of a text have keys up to the same power of two, earlier blocks up to half of it.
     let last = stack(positions, usize::div_ceil);
     let before = stack(positions.next_power_of_two() / 2, std::ops::Div::div);
     let pairs = |stack: StackShape| stack.pieces * stack.rows * stack.keys;
     if pairs(before) > pairs(last) { before } else { last }
 }
 
-fn most(pieces: &[&Piece], of: impl Fn(&Piece) -> usize) -> usize {
+fn most(pieces: &[&StackPiece], of: impl Fn(&StackPiece) -> usize) -> usize {
     pieces.iter().map(|piece| of(piece)).max().unwrap_or(0)
 }
 
-/// Where each row's result is to be taken from, of so many, where that is not where it stands; a row without one takes what
-/// is behind them.
+/// Indices to select each row's result; `None` if the results are already in order. A row without a result takes index
+/// `results`.
 pub(super) fn result_places(places: &[Option<usize>], results: usize, device: &Device) -> Result<Option<Tensor>> {
     if places.len() == results && places.iter().enumerate().all(|(row, place)| *place == Some(row)) {
         return Ok(None);
@@ -230,8 +231,8 @@ pub(super) fn result_places(places: &[Option<usize>], results: usize, device: &D
     Ok(Some(Tensor::from_vec(ids, places.len(), device)?))
 }
 
-impl Piece {
-    /// Whether it is so large and all its rows see all its keys.
+impl StackPiece {
+    /// Whether the piece fills this shape and all its rows see all its keys.
     fn sees_all(&self, rows: usize, keys: usize, sight: Sight) -> bool {
         let (first, last) = (self.keys[0].1, self.keys[self.keys.len() - 1].1);
         let of_first = sight.bounds(self.first).1;
@@ -240,8 +241,8 @@ impl Piece {
     }
 }
 
-/// Positions of the rows and keys of a stack, and what the rows see, as floats: `(1, pieces, 1, rows, 1)` of rows and
-/// `(1, pieces, 1, 1, keys)` of keys.
+/// Positions of a stack's rows and keys, and the bounds of visible positions, as floats: `(1, pieces, 1, rows, 1)` for
+/// rows and `(1, pieces, 1, 1, keys)` for keys.
 pub(super) struct SeenPairs {
     rows: Tensor,
     first: Tensor,
@@ -250,17 +251,23 @@ pub(super) struct SeenPairs {
 }
 
 impl SeenPairs {
-    pub(super) fn new(pieces: &[&Piece], (rows, keys): (usize, usize), sight: Sight, device: &Device) -> Result<Self> {
-        // Positions are far from what an f32 cannot tell apart. What fills up is nobody's to see, and sees all.
+    pub(super) fn new(
+        pieces: &[&StackPiece],
+        (rows, keys): (usize, usize),
+        sight: Sight,
+        device: &Device,
+    ) -> Result<Self> {
+        // Positions are small enough for exact f32. Padding keys are hidden from all rows, and padding rows see all
+        // keys.
         let of_rows = |of: &dyn Fn(usize) -> f32, filled: f32| {
-            let piece = |piece: &&Piece| {
+            let piece = |piece: &&StackPiece| {
                 let (first, len) = (piece.first, piece.rows.len());
                 (0..rows).map(move |row| (row < len).then_some(first + row)).collect::<Vec<_>>()
             };
             let values: Vec<f32> = pieces.iter().flat_map(piece).map(|row| row.map_or(filled, of)).collect();
             Tensor::from_vec(values, (1, pieces.len(), 1, rows, 1), device)
         };
-        let of_keys = |piece: &&Piece| {
+        let of_keys = |piece: &&StackPiece| {
             let positions: Vec<f32> = piece.keys.iter().map(|(_, position)| *position as f32).collect();
             positions.into_iter().chain(std::iter::repeat(f32::INFINITY)).take(keys)
         };
@@ -273,12 +280,12 @@ impl SeenPairs {
         })
     }
 
-    /// 1 where a row sees a key, else 0.
+    /// 1 if a row sees a key, otherwise 0.
     pub(super) fn is_seen(&self) -> Result<Tensor> {
         self.mask()?.ge(0f32)
     }
 
-    /// 0 where a row sees a key, −∞ elsewhere.
+    /// 0 if a row sees a key, otherwise −∞.
     pub(super) fn mask(&self) -> Result<Tensor> {
         let hides = |seen: &Tensor| -> Result<Tensor> {
             let of = |value: f32| Tensor::full(value, seen.shape(), seen.device());
@@ -294,15 +301,15 @@ impl SeenPairs {
 
 impl PieceStack {
     pub(super) fn new(
-        pieces: &[&Piece],
+        pieces: &[&StackPiece],
         sight: Sight,
         bias: Option<&DistanceBias>,
         config: &StackConfig,
         device: &Device,
     ) -> Result<Self> {
         let (rows, keys) = (most(pieces, |piece| piece.rows.len()), most(pieces, |piece| piece.keys.len()));
-        // What fills up repeats the first.
-        let rows_of = |piece: &&Piece| piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows);
+        // Padding repeats the first.
+        let rows_of = |piece: &&StackPiece| piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows);
         let keys_of = |at: usize| {
             let slots = pieces[at].keys.iter().map(|(slot, _)| *slot);
             slots.chain(std::iter::repeat(pieces[at].keys[0].0)).take(keys)
@@ -332,8 +339,8 @@ impl PieceStack {
             pieces: pieces.len(),
             rows,
             keys,
-            query_places: Places::new(&query_places, device)?,
-            key_places: Places::new(&key_places, device)?,
+            query_places: StackPositions::new(&query_places, device)?,
+            key_places: StackPositions::new(&key_places, device)?,
             summands,
             distances: distances.transpose()?,
         })
@@ -357,7 +364,7 @@ impl SharedStretch {
         Ok(Self {
             keys: keys.clone(),
             places: result_places(&places, rows.len(), device)?,
-            rows: rows.chunks(at_once).map(|rows| Places::new(rows, device)).collect::<Result<_>>()?,
+            rows: rows.chunks(at_once).map(|rows| StackPositions::new(rows, device)).collect::<Result<_>>()?,
         })
     }
 }

@@ -3,11 +3,11 @@ use super::*;
 use crate::device::memory::BatchSize;
 use crate::relative::RelativeBuckets;
 
-fn piece(rows: Range<usize>, first: usize, keys: Range<usize>) -> Piece {
-    Piece { rows, first, keys: keys.clone().zip(keys).collect() }
+fn piece(rows: Range<usize>, first: usize, keys: Range<usize>) -> StackPiece {
+    StackPiece { rows, first, keys: keys.clone().zip(keys).collect() }
 }
 
-fn seen(pieces: &[&Piece], shape: (usize, usize), sight: Sight) -> Vec<Vec<String>> {
+fn seen(pieces: &[&StackPiece], shape: (usize, usize), sight: Sight) -> Vec<Vec<String>> {
     let mask = SeenPairs::new(pieces, shape, sight, &Device::Cpu).and_then(|seen| seen.mask()).expect("a mask");
     let mask: Vec<Vec<Vec<f32>>> = mask.squeeze(2).and_then(|x| x.squeeze(0)?.to_vec3()).expect("three dimensions");
     let row = |row: &Vec<f32>| row.iter().map(|x| if *x == 0.0 { 'x' } else { '.' }).collect();
@@ -38,7 +38,7 @@ fn summands_are_those_of_the_distance_and_hide_what_is_not_seen() {
     let buckets = RelativeBuckets { buckets: 4, max_distance: 2, bidirectional: true };
     let table: Vec<f32> = (0..8).map(|x| x as f32).collect();
     let bias = DistanceBias::new(buckets, &table, 2, &Device::Cpu).expect("a table");
-    let of = |piece: &Piece, sight| -> Vec<Vec<f32>> {
+    let of = |piece: &StackPiece, sight| -> Vec<Vec<f32>> {
         let seen = SeenPairs::new(&[piece], (piece.rows.len(), piece.keys.len()), sight, &Device::Cpu).expect("few");
         let places = bias.places(&seen.distances().expect("few"), &seen.is_seen().expect("few")).expect("places");
         bias.summands.index_select(&places, 1).and_then(|x| x.to_vec2()).expect("a matrix")
@@ -46,7 +46,7 @@ fn summands_are_those_of_the_distance_and_hide_what_is_not_seen() {
     let expected = |head: usize, row: isize, keys: Range<isize>| -> Vec<f32> {
         keys.map(|key| table[buckets.bucket(key - row) * 2 + head]).collect()
     };
-    // The second piece of a text of five: its rows are the fourth and the fifth.
+    // The second piece of a text of five tokens: its rows are the fourth and the fifth.
     for (head, got) in of(&piece(3..5, 3, 0..5), Sight::Around { window: None }).into_iter().enumerate() {
         assert_eq!(got, [expected(head, 3, 0..5), expected(head, 4, 0..5)].concat());
     }
@@ -71,9 +71,9 @@ fn what_many_texts_see_whole_is_shared_and_nothing_else() {
         text(&[], 430..440),
     ];
     let of = |window| worth_sharing(&texts, Sight::UpToOwn { window });
-    // The second stretch would save a hundred positions.
+    // The second range would save only a hundred positions.
     assert_eq!(of(None), whole(0..200));
-    // From its last row the first text sees no more than 250 positions back: not the whole stretch.
+    // The last row of the first text sees at most 250 positions back, which is not the whole range.
     assert!(of(Some(250)).is_empty());
     assert_eq!(of(Some(310)), whole(0..200));
     let sources = [(); 3].map(|()| AttendingRows { rows: 2, seen: whole(0..200) });
@@ -94,7 +94,7 @@ fn texts_of_like_length_attend_at_once() {
 
 #[test]
 fn the_largest_stack_is_known_without_a_batch() {
-    // Texts, their new tokens, and what they see besides, each its own.
+    // Number of texts, their new tokens, and earlier positions, different for each text.
     let batches = [(1, 989, 0), (2, 481, 0), (20, 50, 0), (1, 1024, 0), (1, 8192, 0), (4, 2048, 0), (10, 100, 500)];
     for (heads, key_width) in [(9, 192), (32, 1024)] {
         for (texts, own, past) in batches {
@@ -104,8 +104,8 @@ fn the_largest_stack_is_known_without_a_batch() {
             let texts: Vec<AttendingRows> = (0..texts).map(text).collect();
             let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], heads);
             let (stacks, ..) = stacked(&pieces, (heads, key_width), texts.len() * own);
-            let pairs = |stack: &Vec<&Piece>| {
-                let most = |of: fn(&Piece) -> usize| stack.iter().map(|piece| of(piece)).max().unwrap_or(0);
+            let pairs = |stack: &Vec<&StackPiece>| {
+                let most = |of: fn(&StackPiece) -> usize| stack.iter().map(|piece| of(piece)).max().unwrap_or(0);
                 stack.len() * most(|piece| piece.rows.len()) * most(|piece| piece.keys.len())
             };
             let exact = stacks.iter().map(pairs).max().unwrap_or(0);
@@ -119,7 +119,8 @@ fn the_largest_stack_is_known_without_a_batch() {
     }
 }
 
-/// Positions whose keys and values a layer copies for a batch: those of its rows, to the pool, and what is stacked.
+/// Positions whose keys and values a layer copies for a batch: those of its rows to the pool, and gathered ones in
+/// stacks.
 fn copied(texts: &[AttendingRows]) -> usize {
     let (sight, heads) = (Sight::UpToOwn { window: None }, 32);
     let shared = worth_sharing(texts, sight);
@@ -133,8 +134,8 @@ fn copied(texts: &[AttendingRows]) -> usize {
 
 #[test]
 fn comparisons_copy_their_own_keys_and_not_the_context() {
-    // The job of 240 comparisons: 16 candidates of 60 tokens below a context of 400, and questions of 40. After the context and
-    // the first candidates, each first candidate has 15 texts of 100 tokens.
+    // A job of 240 comparisons: 16 candidates of 60 tokens after a context of 400, and questions of 40. After the
+    // context and the first candidates, each first candidate has 15 texts of 100 tokens.
     let (context, question) = (0..400, 40);
     let first = |candidate: usize| 400 + 60 * candidate..460 + 60 * candidate;
     let own = |text: usize| 1400 + 100 * text..1500 + 100 * text;
@@ -144,7 +145,7 @@ fn comparisons_copy_their_own_keys_and_not_the_context() {
     // Batches of 1,024 tokens, as on `candle-cpu`, and of 8,192.
     for (at_once, expected) in [(10, 52_800), (80, 54_300)] {
         let after: usize = texts.chunks(at_once).map(copied).sum();
-        // Each text's rows in a span of its own, and all that it sees once more.
+        // The alternative: each text's rows in a separate span, plus a copy of everything it sees.
         let before: usize = texts.iter().map(|text| text.rows + text.positions()).sum();
         println!("{at_once} texts at once: {after} positions are copied, {before} were");
         assert_eq!(before, 240 * (100 + 560));
@@ -154,13 +155,13 @@ fn comparisons_copy_their_own_keys_and_not_the_context() {
 
 #[test]
 fn keys_are_copied_no_more_at_once_than_can_be_counted() {
-    // A token of each of 600 texts, which see 1,024 positions that nobody else does, by 32 heads of 128.
+    // One token of each of 600 texts, with 1,024 unshared positions each and 32 heads of 128.
     let text = |at: usize| AttendingRows { rows: 1, seen: std::iter::once(at * 1024..(at + 1) * 1024).collect() };
     let texts: Vec<AttendingRows> = (0..600).map(text).collect();
     let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], 32);
     let (stacks, _, results) = stacked(&pieces, (32, 32 * 128), 600);
     assert_eq!(results, 600);
-    let copied = |pieces: &Vec<&Piece>| pieces.iter().map(|piece| piece.keys.len() * 32 * 128).sum::<usize>();
+    let copied = |pieces: &Vec<&StackPiece>| pieces.iter().map(|piece| piece.keys.len() * 32 * 128).sum::<usize>();
     assert!(stacks.iter().all(|stack| copied(stack) <= 1 << 26), "{:?}", stacks.iter().map(copied).max());
     assert_eq!(stacks.len(), 600_usize.div_ceil(16));
 }

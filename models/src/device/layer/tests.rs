@@ -66,7 +66,7 @@ static CROSS: LayerNames = LayerNames {
 };
 static RELATIVE_CROSS: LayerNames = LayerNames { cross: CROSS.cross, ..RELATIVE };
 
-/// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
+/// A checkpoint that generates the tensors a configuration requests and records their names and shapes.
 struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
 
 impl WeightLoader<(), ()> for Asked<'_> {
@@ -97,7 +97,7 @@ impl WeightLoader<(), ()> for Asked<'_> {
     }
 }
 
-/// Numbers between −½ and ½ that look like none in particular.
+/// Pseudo-random numbers between −½ and ½.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
     (0..count).map(|i| ((seed * 7919 + i * 104_729) % 1009) as f32 / 1009.0 - 0.5).collect()
 }
@@ -126,15 +126,15 @@ impl WeightSource for BTreeMap<String, Vec<usize>> {
 }
 
 const TOKENS: usize = 7;
-/// What stands for distances, and its norm.
+/// The relative position table.
 const TABLE: &str = "distances";
 const TABLE_NORM: &str = "distances_norm";
-/// Tokens of a text that is looked at.
+/// Number of tokens of a source.
 const SOURCE: usize = 5;
-/// Of two rotations.
+/// Scales of two rotations.
 const SCALES: [f32; 2] = [1.0, 0.5];
 
-/// What our kernels make of some rows.
+/// The result of our kernels for some rows.
 fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Vec<f32> {
     let compute = Compute::from(Arithmetic::Exact);
     let stack = LayerStack::load(&TensorLoader::new(source, "", compute), config.clone()).expect("all is there");
@@ -156,7 +156,7 @@ fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], freque
     stack.finish(&w, compute)
 }
 
-/// What candle's operations make of them, with layers from these numbers on by themselves.
+/// The result of candle operations, with separate stages that begin at these layers.
 fn by_candle(
     source: &dyn WeightSource,
     config: &StackConfig,
@@ -185,7 +185,7 @@ fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
     LayerSight { window, rotation }
 }
 
-/// Descriptions of attention that reads distances.
+/// Configurations with relative position terms.
 fn with_distances(unrotated: &StackConfig) -> Vec<StackConfig> {
     let distances =
         Disentangled { table: TABLE, span: 2, log_to: None, norm: None, keys: Some("k"), queries: Some("q") };
@@ -254,7 +254,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { names: &HEAD_NORMED, ..base.clone() },
         StackConfig { names: &HEAD_NORMED, norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
     ];
-    // Of seven tokens some are farther apart than that.
+    // Some distances between seven tokens exceed the maximum.
     let buckets = |bidirectional| Some(RelativeBuckets { buckets: 6, max_distance: 4, bidirectional });
     let unrotated = StackConfig { layers: vec![sight(None, None); 2], ..base.clone() };
     let relative = StackConfig { names: &RELATIVE, relative: buckets(true), ..unrotated.clone() };
@@ -281,7 +281,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         let asked = RefCell::default();
         let Ok(_) = StackWeights::load(&Asked(&asked, String::new()), &config);
         let mut source = asked.into_inner();
-        // Brought by whoever computes, not by the layers.
+        // Loaded by the executor, not by the layers.
         source.extend(config.names.relative.map(|name| (name.to_owned(), vec![6, config.num_heads])));
         source.extend(config.disentangled.map(|of| (TABLE.to_owned(), vec![2 * of.span, config.hidden_size])));
         source.extend(["weight", "bias"].map(|part| (format!("{TABLE_NORM}.{part}"), vec![config.hidden_size])));
@@ -308,7 +308,7 @@ fn a_norm_of_mean_and_variance_is_right_where_the_mean_is_large() {
     let kernels = NormWeights::load(&weights, "norm", width, kind).expect("is there");
     let loader = DeviceLoader::new(weights, &[(Device::Cpu, 0)], (DType::F32, true));
     let candle = loader.norm("norm", width, kind).expect("is there");
-    // The second row has no variance at all.
+    // The second row has zero variance.
     let rows: Vec<f32> = numbers(3, width).iter().map(|x| 300.0 + 0.1 * x).chain([7.3; 32]).collect();
     let mut expected = vec![0.0; rows.len()];
     probity_kernels::normalise(Compute::from(Arithmetic::Exact).isa, &rows, kernels.norm(), &mut expected);

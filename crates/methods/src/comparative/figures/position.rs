@@ -1,4 +1,4 @@
-//! The table and the plot of position bias.
+//! The table and plot of position bias.
 
 use probity_analysis::plot::{BiasEstimate, Drawing, Plot};
 use probity_lm::text::counted;
@@ -39,9 +39,9 @@ fn plot(cells: &[CellFigures]) -> Option<Plot> {
     let comparisons: usize = cells.iter().filter_map(|cell| Some(cell.before?.comparisons)).sum();
     let furthest = rows.iter().map(|row| row.before).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
     let caption = format!(
-        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons \
-         where it is furthest from that; the debiased threshold τ is chosen so that both places win equally often over \
-         all rows that share it. n = {}.",
+        "An unbiased judge has 0.5 (broken line). In the row with the largest bias, the first position wins {} of the \
+         comparisons as judged. The debiased threshold τ makes both positions win equally often over all rows that \
+         share it. n = {}.",
         percent(furthest),
         counted(comparisons, "comparison")
     );
@@ -49,20 +49,17 @@ fn plot(cells: &[CellFigures]) -> Option<Plot> {
     Some(Plot { id: "bias".to_owned(), title, caption, drawing: Drawing::PositionBias { rows } })
 }
 
-/// What the figures mean.
+/// Notes that interpret the figures.
 fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
     table.note(
-        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in \
-         both orders.",
+        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with the same winner \
+         in both orders.",
     );
     table.note(
-        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who \
-         sees nothing else.",
+        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 if verdicts are independent of the order, 1 if \
+         they depend on it alone.",
     );
-    table.note(
-        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass \
-         (--min-mass).",
-    );
+    table.note("Mass: label mass, mean and min; low: share of comparisons flagged low_mass (--min-mass).");
     tau_notes(params, cells, table);
     if cells.iter().any(|cell| !cell.symmetric) {
         table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
@@ -76,27 +73,24 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
         }
         if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
             table.note(format!(
-                "{place}: the most likely order is known for {}; for {local} with more than {EXACT_SEARCH} texts it is \
-                 the best of many local searches, and no order is more than {largest_gap:.3} nats more likely.",
+                "{place}: the ranking is exactly the most likely one for {}; for {local} with more than {EXACT_SEARCH} \
+                 texts it is the best of many local searches, and no ranking is more than {largest_gap:.3} nats more \
+                 likely.",
                 counted(exact, "sample")
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
-            let what = if of.tell() {
-                ""
-            } else {
-                "; from them it cannot be told which texts are better, and all scores are equal"
-            };
+            let what = if of.tell() { "" } else { "; this does not distinguish better texts, so all scores are equal" };
             let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
             table.note(format!(
-                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is \
-                 better and {:.3} where it is worse (eq. 13){what}.",
+                "{place}: estimated from its own decisions{at}, the judge chooses the text shown first with \
+                 probability {:.3} if it is better and {:.3} if it is worse (eq. 13){what}.",
                 of.said_where_better, of.said_where_worse
             ));
         } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
             table.note(format!(
-                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count \
-                 as those of a judge without a preference for a place, as with --rank hard-likelihood-symmetric."
+                "{place}: no pair was judged in both orders, so position bias cannot be estimated; decisions count as \
+                 unbiased, as with --rank hard-likelihood-symmetric."
             ));
         }
         if cell.mass.low > 0 {
@@ -106,34 +100,37 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
         if let Some(after) = cell.after.filter(PositionBias::many_ties) {
             let PositionBias { ties, comparisons, .. } = after;
             table.note(format!(
-                "{place}: p = τ exactly, and no verdict, in {ties} of {}; no threshold parts them.",
+                "{place}: p equals τ in {ties} of {}, which have no verdict; no threshold separates them.",
                 counted(comparisons, "comparison")
             ));
         }
     }
 }
 
-/// Where τ comes from, why there is none, and what it leaves.
+/// Notes on how τ is estimated, why it is missing, and the bias that remains.
 fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
     if params.debias == DebiasMode::None {
         return;
     }
     for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
         let n = counted(one.tau_comparisons, "comparison");
-        let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (here of the first row)" } else { "" };
+        let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (in the first row)" } else { "" };
         table.note(format!(
-            "τ: the median of p over {n}{each}, all whose pair was judged in both orders; P(A) after: P(A) \
-             at τ."
+            "τ: the median of p over {n}{each}, all from pairs judged in both orders; P(A) after: P(A) at τ."
         ));
     }
     if cells.iter().any(|cell| cell.tau.is_none() && cell.judged > 0) {
-        let why = "no pair was judged in both orders, so a bias cannot be told from better candidates shown first";
-        table.note(format!("not debiased where τ is missing: {why}; use --pairs symmetric:R."));
+        let why = "no pair was judged in both orders, so position bias cannot be distinguished from better candidates \
+                   being shown first";
+        table.note(format!("not debiased if τ is missing: {why}; use --pairs symmetric:R."));
     }
     let off = |cell: &CellFigures| {
         cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties())
     };
     if cells.iter().any(off) {
-        table.note("τ is shared, so P(A) after need not be 0.5 in each row; --debias per-prompt balances each.");
+        table.note(
+            "τ is shared, so P(A) after can differ from 0.5 in each row; --debias per-prompt balances each \
+                    row.",
+        );
     }
 }
