@@ -23,7 +23,7 @@ fn model() -> ScriptedModel {
 }
 
 fn requests() -> Vec<ScoreRequest> {
-    let labels = LabelSet::words(["A", "B"]).expect("labels");
+    let labels = LabelSet::from_words(["A", "B"]).expect("labels");
     (0..3)
         .map(|n| ScoreRequest {
             id: n.to_string(),

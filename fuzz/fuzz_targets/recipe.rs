@@ -101,6 +101,6 @@ fuzz_target!(|data: &[u8]| {
     };
     show(&String::from_utf8_lossy(&recipe));
     std::fs::write(&*FILE, recipe).expect("written");
-    let told = probity_cli::told(&FILE);
+    let told = probity_cli::check_recipe(&FILE);
     assert!(told.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "{told:?}");
 });

@@ -12,8 +12,9 @@ const COPIES: usize = 4;
 
 fn products(c: &mut Criterion) {
     for weight_type in WeightType::ALL {
-        let mut forms =
-            [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| ProductForm::of(weight_type, a)).to_vec();
+        let mut forms = [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles]
+            .map(|a| ProductForm::for_weight_type(weight_type, a))
+            .to_vec();
         forms.dedup();
         for form in forms {
             for (outputs, width) in [(2048, 2048), (5632, 2048)] {

@@ -205,7 +205,7 @@ impl DistanceColumns {
 
     /// The columns of the positions that a query sees, in ascending order of position.
     #[inline(always)]
-    fn of(&self, query: &AttentionQuery) -> impl Iterator<Item = usize> {
+    fn visible_to(&self, query: &AttentionQuery) -> impl Iterator<Item = usize> {
         let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end);
         let far = (query.position + self.reach + 1).clamp(query.start, query.end);
         let first = (near + self.reach).saturating_sub(query.position);
@@ -223,13 +223,13 @@ impl DistanceProducts<'_> {
         let of_head = |all: &'_ [f32]| query.head * (all.len() / heads)..(query.head + 1) * (all.len() / heads);
         if let Some(all) = self.of_queries {
             let products = &all[of_head(all)][row * columns..][..columns];
-            for (score, column) in scores.iter_mut().zip(self.columns.of(query)) {
+            for (score, column) in scores.iter_mut().zip(self.columns.visible_to(query)) {
                 *score += products[column];
             }
         }
         if let Some(all) = self.of_keys {
             let keys = all[of_head(all)][(first_key + query.start) * columns..].chunks_exact(columns);
-            for ((score, products), column) in scores.iter_mut().zip(keys).zip(self.columns.of(query)) {
+            for ((score, products), column) in scores.iter_mut().zip(keys).zip(self.columns.visible_to(query)) {
                 *score += products[column];
             }
         }

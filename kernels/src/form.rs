@@ -37,7 +37,7 @@ impl ProductForm {
     pub const ALL: [Self; 4] = [Self::Float, Self::Int8, Self::Pairs, Self::Tiles];
 
     /// The form of `arithmetic` for a weight type.
-    pub fn of(weight_type: WeightType, arithmetic: Arithmetic) -> Self {
+    pub fn for_weight_type(weight_type: WeightType, arithmetic: Arithmetic) -> Self {
         match (arithmetic, weight_type) {
             (Arithmetic::Exact, _) => Self::Float,
             (Arithmetic::Tiles, _) => Self::Tiles,

@@ -10,7 +10,7 @@ use crate::{ProductForm, WeightType};
 /// A weight type known at compile time.
 pub(crate) trait QuantisedType {
     const TYPE: WeightType;
-    const LAYOUT: UnitLayout = UnitLayout::of(Self::TYPE, ProductForm::Int8);
+    const LAYOUT: UnitLayout = UnitLayout::new(Self::TYPE, ProductForm::Int8);
 }
 
 /// The quantised types as Rust types.

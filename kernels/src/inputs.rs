@@ -26,7 +26,7 @@ pub(crate) struct RowTiling {
 }
 
 impl RowTiling {
-    fn of(isa: Isa, form: ProductForm, rows: usize) -> Self {
+    fn new(isa: Isa, form: ProductForm, rows: usize) -> Self {
         let facts = isa.facts();
         let in_unit =
             facts.has_tiles && (form == ProductForm::Tiles || (form == ProductForm::Int8 && rows > IN_PLACE_ROWS));
@@ -123,7 +123,7 @@ impl Inputs {
         self.packed = [None; ProductForm::ALL.len()];
         for form in forms {
             if self.packed[form as usize].is_none() {
-                let tiling = RowTiling::of(isa, form, self.rows);
+                let tiling = RowTiling::new(isa, form, self.rows);
                 self.pack(isa, form, tiling, x, norm);
                 self.packed[form as usize] = Some(tiling);
             }
@@ -139,7 +139,7 @@ impl Inputs {
         form: ProductForm,
         make: impl FnOnce(&PackedActivations<'_>),
     ) {
-        let tiling = RowTiling::of(isa, form, rows);
+        let tiling = RowTiling::new(isa, form, rows);
         if form == ProductForm::Tiles && tiling.in_unit {
             let words = tiling.half_words(form, width);
             self.halves.set_len(rows.next_multiple_of(TILE_ROWS) * words);

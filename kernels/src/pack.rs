@@ -50,7 +50,7 @@ pub(crate) struct UnitParts<'a> {
 }
 
 impl UnitLayout {
-    pub(crate) const fn of(weight_type: WeightType, form: ProductForm) -> Self {
+    pub(crate) const fn new(weight_type: WeightType, form: ProductForm) -> Self {
         let (unit, low_bits, high_bits, scale_bytes, group_bytes) = match weight_type {
             WeightType::F32 => (1, 32, 0, 0, 0),
             WeightType::F16 => (1, 16, 0, 0, 0),
@@ -105,7 +105,7 @@ impl PackedMatrix {
             (ProductForm::Pairs | ProductForm::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
             (_, weight_type) => weight_type,
         };
-        let layout = UnitLayout::of(stored, form);
+        let layout = UnitLayout::new(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
         // Zeroed: outputs after the last one, and the `k` after an odd last one, are multiplied like any other.

@@ -24,27 +24,29 @@ pub(crate) fn class_names(config: &Map<String, Value>) -> Result<Vec<String>, Co
     if !is_classifier {
         return Ok(Vec::new());
     }
-    if let Some(kind) = said(config, "problem_type").filter(|kind| !PROBLEM_TYPES.iter().any(|known| *kind == known)) {
+    if let Some(kind) =
+        present_field(config, "problem_type").filter(|kind| !PROBLEM_TYPES.iter().any(|known| *kind == known))
+    {
         return Err(invalid("problem_type", kind, &format!("one of {}", PROBLEM_TYPES.join(", "))));
     }
     let names = names_by_number(config)?;
-    check_told_alike(config, &names)?;
+    check_classes_agree(config, &names)?;
     Ok(names)
 }
 
 /// The value of a field; null counts as absent.
-fn said<'a>(config: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
+fn present_field<'a>(config: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
     config.get(field).filter(|value| !value.is_null())
 }
 
 /// Checks that the number of classes and `label2id` agree with the class names.
-fn check_told_alike(config: &Map<String, Value>, names: &[String]) -> Result<(), ConfigError> {
+fn check_classes_agree(config: &Map<String, Value>, names: &[String]) -> Result<(), ConfigError> {
     for field in ["num_labels", "_num_labels"] {
-        if let Some(count) = said(config, field).filter(|count| count.as_u64() != Some(names.len() as u64)) {
+        if let Some(count) = present_field(config, field).filter(|count| count.as_u64() != Some(names.len() as u64)) {
             return Err(invalid(field, count, &format!("{}, the number of classes in id2label", names.len())));
         }
     }
-    let Some(numbers) = said(config, "label2id") else { return Ok(()) };
+    let Some(numbers) = present_field(config, "label2id") else { return Ok(()) };
     let number = |name: &String| numbers.get(name).and_then(Value::as_u64);
     let is_inverse = numbers.as_object().is_some_and(|all| all.len() == names.len())
         && names.iter().enumerate().all(|(class, name)| number(name) == Some(class as u64));
@@ -53,7 +55,7 @@ fn check_told_alike(config: &Map<String, Value>, names: &[String]) -> Result<(),
 
 fn names_by_number(config: &Map<String, Value>) -> Result<Vec<String>, ConfigError> {
     let expected = "class names by number, from 0";
-    if let Some(names) = said(config, "id2label") {
+    if let Some(names) = present_field(config, "id2label") {
         let by_number = names.as_object().ok_or_else(|| invalid("id2label", names, expected))?;
         let name = |number: usize| by_number.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
         let all: Option<Vec<String>> = (0..by_number.len()).map(name).collect();
@@ -64,7 +66,7 @@ fn names_by_number(config: &Map<String, Value>) -> Result<Vec<String>, ConfigErr
         return Ok(all);
     }
     // The reference's default.
-    let count = said(config, "num_labels").cloned().unwrap_or(json!(2));
+    let count = present_field(config, "num_labels").cloned().unwrap_or(json!(2));
     let number = count.as_u64().filter(|count| (1..=1000).contains(count));
     let number = number.ok_or_else(|| invalid("num_labels", &count, "an integer from 1 to 1000"))?;
     Ok((0..number).map(|number| format!("LABEL_{number}")).collect())

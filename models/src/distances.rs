@@ -52,7 +52,7 @@ impl TextDistances {
                 |name: &str| -> Result<Vec<PackedMatrix>, SourceError> {
                     let rows = RowRange::all(config.num_heads * config.head_dim);
                     let product = parts.linear(name, rows, width, config.biases.qkv)?;
-                    let form = ProductForm::of(WeightType::F32, loader.compute.arithmetic);
+                    let form = ProductForm::for_weight_type(WeightType::F32, loader.compute.arithmetic);
                     of_heads(isa, &product, (&table, width), config.head_dim, form).map_err(|error| {
                         SourceError::NoMemory { name: name.to_owned(), bytes: table.len() * 4, why: error.to_string() }
                     })

@@ -168,7 +168,7 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
 pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let window = read_interleaved(reader, config)?;
     // Converters write mistral and mixtral as llama.
-    let kind = if reader.is_given("expert_count") && !reader.is_zero("expert_count") {
+    let kind = if reader.has_key("expert_count") && !reader.is_zero("expert_count") {
         for (key, field) in [("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")] {
             config.insert(field.into(), json!(reader.required(key, MAX_SIZE)?));
         }

@@ -238,7 +238,7 @@ impl GgufReader<'_> {
         }
     }
 
-    pub(crate) fn is_given(&self, name: &str) -> bool {
+    pub(crate) fn has_key(&self, name: &str) -> bool {
         self.file.u64(&self.key(name)).is_ok_and(|value| value.is_some())
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn load_packed(
     compute: Compute,
 ) -> Result<PackedMatrix, SourceError> {
     let raw = matrix_rows(source, name, rows, width)?;
-    let form = ProductForm::of(raw.weight_type, compute.arithmetic);
+    let form = ProductForm::for_weight_type(raw.weight_type, compute.arithmetic);
     let no_memory = |error: std::io::Error| SourceError::NoMemory {
         name: name.to_owned(),
         bytes: raw.bytes.len(),

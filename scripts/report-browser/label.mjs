@@ -62,7 +62,7 @@ try {
     await press(page, "1", 1);
     assert.equal(server.rows()[0].preferred, left ? "secret-model" : "other-model");
     assert.ok(server.rows()[0].seconds >= 0.4, "it took a while");
-    assert.match(await page.locator("#said").textContent(), /^Kept\. Task 2 of 8/);
+    assert.match(await page.locator("#said").textContent(), /^Saved\. Task 2 of 8/);
     // Pressed twice, and held down: one answer each.
     await read(page);
     await page.keyboard.press("t");
@@ -121,7 +121,7 @@ try {
     await read(second.page);
     await second.page.getByRole("button", { name: "Neither is better" }).click();
     await done(second.page, 1);
-    assert.match(await second.page.locator("#said").textContent(), /^Passed over: /);
+    assert.match(await second.page.locator("#said").textContent(), /^Ignored: /);
     assert.equal(server.rows().length, 3);
     await read(second.page);
     await second.page.getByRole("button", { name: "Skip" }).click();
@@ -135,7 +135,7 @@ try {
     await done(second.page, 2);
     // Single keys can be turned off.
     await second.page.getByRole("button", { name: "Keys" }).click();
-    await second.page.getByLabel("Keys answer").uncheck();
+    await second.page.getByLabel("Enable keys").uncheck();
     await second.page.getByRole("button", { name: "Close" }).click();
     await read(second.page);
     await second.page.keyboard.press("1");
@@ -145,7 +145,7 @@ try {
     await read(first.page);
     await first.page.getByRole("button", { name: "Text 1 is better" }).click();
     await first.page.getByRole("alert").waitFor();
-    assert.match(await first.page.getByRole("alert").textContent(), /does not answer, and nothing was kept/);
+    assert.match(await first.page.getByRole("alert").textContent(), /does not respond; nothing was saved/);
     await first.close();
     await second.close();
   });

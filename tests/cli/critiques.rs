@@ -171,7 +171,7 @@ fn what_cannot_be_examined_is_told_with_its_file_and_line() {
     world.file("empty.txt", " \n");
     world.file("binary.txt", b"text\n\0\x01");
     world.file("broken.jsonl", "{\"id\": \"a\", \"text\": \"x\"}\n{\"id\": \"b\"}\n");
-    refused("--documents", "empty.txt", &["empty.txt", "the document is empty", "leave it out"]);
+    refused("--documents", "empty.txt", &["empty.txt", "the document is empty", "remove it"]);
     refused("--documents", "binary.txt", &["binary.txt", "NUL", "UTF-8"]);
     refused("--documents", "broken.jsonl", &["broken.jsonl", "line 2", "text"]);
     refused("--documents", "absent", &["absent"]);

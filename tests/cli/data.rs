@@ -230,7 +230,8 @@ fn a_public_file_as_it_was_published_is_told_how_to_be_imported() {
     let file = world.file("llmbar.json", json!([item]).to_string());
     let checked = world.run(&["data", "check", &file]).exits(2).stdout;
     assert!(
-        checked.contains("is a published llmbar file") && checked.contains("hint: probity import llmbar"),
+        checked.contains("is a published llmbar file")
+            && checked.contains("hint: convert it with: probity import llmbar"),
         "{checked}"
     );
     let model = tiny().display().to_string();

@@ -141,7 +141,7 @@ fn an_unknown_instruction_set_lists_the_known_and_sizes_need_a_unit_that_is_one(
         (&["--compute", "thread=2"][..], &["--compute", "unknown option `thread`; did you mean `threads`?", keys][..]),
         (&["--compute", "threads"], &["--compute", "`threads` has no value", "write KEY=VALUE", keys]),
         (&["--compute", "threads=0"], &["--compute", "`threads` cannot be `0`", "1..=1024", "hint: threads: "]),
-        (&["--compute", "draft=on"], &["--compute", "`draft` cannot be `on`", "hint: it may be lookup, off"]),
+        (&["--compute", "draft=on"], &["--compute", "`draft` cannot be `on`", "hint: use one of lookup, off"]),
         (&["--compute", "isa=sse"], &["--compute", "`isa` cannot be `sse`", "plain, avx2", "hint: isa: "]),
         (
             &["--compute", "threads=2", "--threads", "3"],

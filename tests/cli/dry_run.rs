@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{World, asked, judging, lines, smallest, tiny};
+use crate::harness::{World, judging, lines, method_model, smallest, tiny};
 
 /// The number that stands behind a name in what a dry run prints.
 fn number(text: &str, name: &str) -> u64 {
@@ -20,7 +20,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
     let data = world.file("d.jsonl", lines(&[sample]));
     // Of a method with many stages each is planned by itself: the tests of stages look at that.
     for name in judging().filter(|name| *name != "metacritique") {
-        let model = asked(name);
+        let model = method_model(name);
         let base = [&[name, "--model", &model, "--data", &data], &smallest(name)[..]].concat();
         let dry = world.run(&[&base[..], &["--dry-run", "--out", name]].concat()).exits(0);
         assert!(!world.path(name).exists(), "{name} wrote");

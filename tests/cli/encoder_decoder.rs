@@ -117,9 +117,9 @@ fn models_that_only_read_are_refused_with_the_way_out() {
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     let arguments = ["compare", "--data", &data, "--attribute", "coherence", "--out", "o", "--model"];
     let encoder = golden("tiny-masked").display().to_string();
-    world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["reads texts", "--encoder"]);
+    world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["is an encoder", "--encoder"]);
     let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];
-    world.run(&metrics).fails_with(&["is not an encoder", "hint: an encoder is"]);
+    world.run(&metrics).fails_with(&["is not an encoder", "hint: use a bert"]);
     // A recipe finds it before its first stage runs, and an inspection says it.
     let recipe = world.file(
         "r.toml",
@@ -128,7 +128,7 @@ fn models_that_only_read_are_refused_with_the_way_out() {
                  \"coherence\"\n"
         ),
     );
-    world.run(&["recipe", "check", &recipe]).fails_with(&["reads texts"]);
+    world.run(&["recipe", "check", &recipe]).fails_with(&["is an encoder"]);
     let inspected = world.run(&["model", "inspect", &encoder]).exits(0);
     assert!(inspected.stdout.contains("usable         no: a bert model is an encoder"), "{}", inspected.stdout);
     let inspected = world.run(&["model", "inspect", &model]).exits(0);

@@ -177,7 +177,8 @@ fn what_cannot_be_kept_of_a_constraint_is_refused_for_its_line() {
     );
     let ran = run(&world, &input, &[]).exits(2);
     for part in [
-        "line 1: schema #: the keyword `uniqueItems` is not supported", "line 2: this regex is not supported",
+        "line 1: schema #: the keyword `uniqueItems` is not supported",
+        "line 2: this regex is not supported",
         "hint: omit it",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);

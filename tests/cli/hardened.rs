@@ -72,7 +72,7 @@ fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name
             json!({"type": "Precompiled", "precompiled_charsmap": "////////"}),
             "`precompiled_charsmap` is damaged",
         ),
-        ("normalizer", json!({"type": "Sequence", "normalizers": vec![long; 5]}), "bytes of one"),
+        ("normalizer", json!({"type": "Sequence", "normalizers": vec![long; 5]}), "one byte into"),
         (
             "pre_tokenizer",
             json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}); 10_000]}),
@@ -239,7 +239,7 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
     assert!(checked.contains("manifest.json: it is missing; the answers still exist"), "{checked}");
     let again =
         ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
-    assert!(world.run(&again).exits(0).stderr.contains("there already: 2 answers"));
+    assert!(world.run(&again).exits(0).stderr.contains("reused: 2 answers"));
 }
 
 #[cfg(unix)]

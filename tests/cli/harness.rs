@@ -29,7 +29,7 @@ static METHODS: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../methods.json")).expect("a row for each method"));
 
 /// A model for the method.
-pub(crate) fn asked(method: &str) -> String {
+pub(crate) fn method_model(method: &str) -> String {
     METHODS[method]["model"].as_str().map_or_else(tiny, root).display().to_string()
 }
 

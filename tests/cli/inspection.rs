@@ -113,7 +113,9 @@ fn two_runs_are_compared_question_by_question() {
     run(&world, &data, "c", &["--noun", "text"]);
     let same = world.run(&["diff", "a", "b"]).exits(0).stdout;
     assert!(
-        same.contains("the same settings") && same.contains("4 questions in both runs") && same.contains("same bits"),
+        same.contains("the same settings")
+            && same.contains("4 requests in both runs")
+            && same.contains("bit-identical"),
         "{same}"
     );
     let other = world.run(&["diff", "a", "c", "--top", "3"]).exits(1).stdout;

@@ -57,7 +57,7 @@ fn a_panel_judges_one_model_after_another_and_a_resumed_one_asks_nothing_again()
     );
     let again = judge(&world, "run", &[&panel[..], &["--resume"]].concat()).exits(0);
     assert!(
-        again.stderr.contains("there already: 8 answers") && again.stderr.matches("loaded in").count() == 1,
+        again.stderr.contains("reused: 8 answers") && again.stderr.matches("loaded in").count() == 1,
         "{}",
         again.stderr
     );
@@ -114,7 +114,7 @@ fn prompts_are_listed_shown_and_exported() {
     let exported = world.run(&["prompts", "export", "own"]).exits(0).stdout;
     assert_eq!(exported.lines().count(), listed.len());
     assert_eq!(world.read("own/judge/pairwise.j2"), shown);
-    world.run(&["prompts", "export", "own", "--method", "judge"]).fails_with(&["is there already", "--overwrite"]);
+    world.run(&["prompts", "export", "own", "--method", "judge"]).fails_with(&["already exists", "--overwrite"]);
     std::fs::write(world.path("own/judge/pairwise.j2"), "changed").expect("written");
     world.run(&["prompts", "export", "own", "--method", "judge", "--overwrite"]).exits(0);
     assert_eq!(world.read("own/judge/pairwise.j2"), shown);

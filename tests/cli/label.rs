@@ -13,10 +13,10 @@ struct Labelling(Server);
 impl Labelling {
     fn start(world: &World, more: &[&str]) -> Self {
         let all = [&["label", "--data", "samples.jsonl", "--out", "labels.jsonl"], more].concat();
-        Self::of(world.command(&all))
+        Self::spawn(world.command(&all))
     }
 
-    fn of(command: Command) -> Self {
+    fn spawn(command: Command) -> Self {
         Self(Server::start(command))
     }
 
@@ -158,7 +158,7 @@ fn a_command_that_was_killed_while_it_wrote_is_gone_on_from() {
     let other = Labelling::start(&world, &["--attribute", "flow", "--annotator", "bob"]);
     assert_eq!(other.status()["done"], 0);
     let elsewhere = world.command(&["label", "--data", "samples.jsonl", "--attribute", "flow", "--out", "other.jsonl"]);
-    assert_eq!(Labelling::of(elsewhere).status()["done"], 0);
+    assert_eq!(Labelling::spawn(elsewhere).status()["done"], 0);
 }
 
 #[test]
@@ -236,10 +236,10 @@ fn tasks_about_texts_as_a_whole_are_told_where_an_attribute_is_given_and_pairs_h
     let told = |attribute: &[&str]| Labelling::start(&world, &[&["--tasks", &tasks], attribute].concat()).interrupt();
     let named = told(&["--attribute", "quality"]).stderr;
     assert!(
-        named.contains("2 tasks are about overall preference: labels under quality") && named.contains("leave"),
+        named.contains("2 tasks are about overall preference: labels under quality") && named.contains("omit"),
         "{named}"
     );
-    assert!(!told(&[]).stderr.contains("as a whole"));
+    assert!(!told(&[]).stderr.contains("overall preference"));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_label_that_finds_no_room_is_told_and_leaves_no_half_line() {
         format!("ulimit -f 1; exec {} label --data samples.jsonl --out labels.jsonl", env!("CARGO_BIN_EXE_probity"));
     let mut shell = world.program("sh");
     shell.args(["-c", &command]);
-    let labelling = Labelling::of(shell);
+    let labelling = Labelling::spawn(shell);
     let refused = (0..28).find_map(|task| {
         let reply = labelling.send("/label", Some(&json!({"task": task, "answer": "tie"})));
         (reply.status != 200).then_some((task, reply))
@@ -331,13 +331,13 @@ fn what_cannot_be_asked_or_kept_is_refused_by_file_and_line_before_anything_is_w
     ]);
     let alone = json!({"id": "one", "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": " "}]});
     let alone = world.file("alone.jsonl", lines(&[alone]));
-    world.run(&["label", "--data", &alone, "--out", "l.jsonl"]).fails_with(&["nothing to label", "hint: samples need"]);
+    world.run(&["label", "--data", &alone, "--out", "l.jsonl"]).fails_with(&["nothing to label", "hint: add samples"]);
     run(&["--out", "samples.jsonl"]).fails_with(&["samples.jsonl is an input and would be overwritten", "hint:"]);
     world.file("tasks.jsonl", lines(&unknown[..1]));
     run(&["--tasks", "tasks.jsonl", "--out", "tasks.jsonl"])
         .fails_with(&["tasks.jsonl is an input and would be", "hint:"]);
-    run(&["--out", "-"]).fails_with(&["to standard output", "hint: name one"]);
-    run(&["--out", "nowhere/l.jsonl"]).fails_with(&["nowhere/l.jsonl could not be opened", "hint: make the folder"]);
+    run(&["--out", "-"]).fails_with(&["to standard output", "hint: name a file"]);
+    run(&["--out", "nowhere/l.jsonl"]).fails_with(&["nowhere/l.jsonl could not be opened", "hint: create the folder"]);
     for (scale, why) in [("1..20", "at most ten values"), ("5..1", "not below"), ("five", "expected MIN..MAX")] {
         run(&["--out", "l.jsonl", "--scale", scale]).fails_with(&["--scale", why]);
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, asked, judging, lines, smallest, tiny};
+use crate::harness::{World, judging, lines, method_model, smallest, tiny};
 
 /// Seven samples with scores, references and texts: no number of parts divides them.
 fn data(world: &World) -> String {
@@ -73,7 +73,7 @@ fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
     same(world, &out("whole"), &out("merged"));
     let state = if stopped { "stopped" } else { "finished" };
     let [checked, one] = ["merged", "whole"].map(|part| world.run(&["check", &out(part)]).exits(0).stdout);
-    assert!(checked.contains("as it was written") && checked.contains(state), "{checked}");
+    assert!(checked.contains("unchanged") && checked.contains(state), "{checked}");
     assert_eq!(checked.replace("merged", "whole"), one, "as many answers");
 }
 
@@ -82,7 +82,7 @@ fn parts_of_every_method_become_the_bytes_of_one_run() {
     let world = World::new();
     let (tiny, data) = (tiny().display().to_string(), data(&world));
     for method in judging() {
-        let model = asked(method);
+        let model = method_model(method);
         let arguments = [&[method, "--model", &model, "--data", &data], &smallest(method)[..]].concat();
         parted(&world, method, &arguments, false);
     }
@@ -142,12 +142,12 @@ fn what_is_no_part_of_one_run_is_named() {
     run(&["--shard", "2/2", "--no-store", "--out", "without"]).exits(0);
     let merge = |parts: &[&str]| world.run(&[&["merge"], parts, &["--out", "merged"]].concat());
     merge(&["a"]).fails_with(&["2/2", "missing"]);
-    merge(&["a", "b", "a"]).fails_with(&["twice"]);
-    merge(&["a", "whole"]).fails_with(&["whole", "no part"]);
+    merge(&["a", "b", "a"]).fails_with(&["is also in"]);
+    merge(&["a", "whole"]).fails_with(&["whole", "not a part"]);
     merge(&["a", "other"]).fails_with(&["other", "scale"]);
     merge(&["a", "third"]).fails_with(&["third", "2/3"]);
     merge(&["a", "shorter"]).fails_with(&["shorter", "limit"]);
-    merge(&["a", "without"]).fails_with(&["without", "no answers"]);
+    merge(&["a", "without"]).fails_with(&["without", "no stored answers"]);
     merge(&["a", "nowhere"]).fails_with(&["nowhere"]);
     // A mistyped part replaces none.
     run(&["--shard", "2/2", "--out", "a", "--resume"]).fails_with(&["shard", "1/2", "2/2"]);
@@ -155,7 +155,7 @@ fn what_is_no_part_of_one_run_is_named() {
         world.run(&["merge", "a", "b", "--out", into, "--overwrite"]).fails_with(&["is one of the parts"]);
     }
     std::fs::write(world.path("b/scores.jsonl"), "{}\n").expect("written");
-    merge(&["a", "b"]).fails_with(&["not as it was written", "scores.jsonl"]);
+    merge(&["a", "b"]).fails_with(&["changed or damaged", "scores.jsonl"]);
     assert!(!world.path("merged").exists(), "nothing was written");
 }
 

@@ -18,7 +18,7 @@ const SCORES: &str = "item,candidate,good,bad\n\
     s3,a,0.5,1\ns3,b,0.1,2\ns3,c,0.55,3\ns3,d,0.9,4\n";
 
 /// A world with gold and scores, and their paths.
-fn given() -> (World, String, String) {
+fn world_with_scores() -> (World, String, String) {
     let world = World::new();
     let (gold, scores) = (world.file("gold.jsonl", GOLD), world.file("scores.csv", SCORES));
     (world, gold, scores)
@@ -56,7 +56,7 @@ fn a_best_score_that_rounding_alone_parts_from_another_is_shared() {
 
 #[test]
 fn what_says_a_score_twice_is_refused_with_its_line() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let refused = |scores: &str, gold: &str, parts: &[&str]| {
         world.run(&["meta", "--scores", scores, "--gold", gold]).fails_with(parts);
     };
@@ -71,7 +71,7 @@ fn what_says_a_score_twice_is_refused_with_its_line() {
 
 #[test]
 fn every_level_equals_scipy_and_ties_the_authors_implementation() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let ran = world
         .run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--rounds", "50"])
         .exits(0);
@@ -118,7 +118,7 @@ fn every_level_equals_scipy_and_ties_the_authors_implementation() {
 
 #[test]
 fn tables_averages_and_differences_are_printed_and_say_their_seed() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let arguments = [
         "meta", "--scores", &scores, "--gold", &gold, "--average", "--compare", "good,bad", "--seed", "7", "--rounds",
         "200", "--details",
@@ -157,7 +157,7 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
 
 #[test]
 fn a_folder_of_the_figures_can_be_reported() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let out = world.path("run").display().to_string();
     let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--out", &out, "--rounds", "20"];
     let printed = world.run(&arguments).exits(0).stdout;
@@ -290,7 +290,7 @@ fn preferences_are_compared_by_the_best_score() {
 
 #[test]
 fn what_is_constant_is_undefined_with_its_reason() {
-    let (world, gold, _) = given();
+    let (world, gold, _) = world_with_scores();
     let rows = |score: fn(usize) -> String| -> String {
         let keys = (1..=3).flat_map(|item| ["a", "b", "c", "d"].map(|candidate| format!("s{item},{candidate}")));
         keys.enumerate().map(|(index, key)| format!("{key},{}", score(index))).collect::<Vec<_>>().join("\n")
@@ -326,7 +326,7 @@ fn gold_may_be_a_table_and_names_of_candidates_may_be_missing() {
 
 #[test]
 fn what_does_not_fit_is_told_with_place_and_remedy() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let fails = |content: &str, extra: &[&str], parts: &[&str]| {
         let file = world.file("wrong.csv", content);
         world.run(&[&["meta", "--scores", &file, "--gold", &gold], extra].concat()).fails_with(parts);
@@ -334,7 +334,7 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
     fails(
         "item,candidate,m\ns1,a,1\ns1,a,2\n",
         &[],
-        &["line 3 of", "candidate `a` was already on line 2", "hint: each candidate has one score"],
+        &["line 3 of", "candidate `a`, first on line 2", "hint: keep one score"],
     );
     fails(
         "item,candidate,m\ns1,a,1\ns1,b,NaN\n",
@@ -367,7 +367,7 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
 
 #[test]
 fn names_with_commas_can_be_chosen_and_compared() {
-    let (world, gold, _) = given();
+    let (world, gold, _) = world_with_scores();
     let scores = world.file("commas.csv", SCORES.replace("good,bad", "\"bleu:tok=intl,smooth=floor\",bleu"));
     let pair = "bleu:tok=intl,smooth=floor,bleu";
     let ran = world
@@ -378,7 +378,7 @@ fn names_with_commas_can_be_chosen_and_compared() {
 
 #[test]
 fn two_files_with_one_metric_are_told_apart() {
-    let (world, gold, scores) = given();
+    let (world, gold, scores) = world_with_scores();
     let other = world.file("other.csv", SCORES.replace("0.11", "0.99"));
     let arguments = ["meta", "--scores", &scores, "--scores", &other, "--gold", &gold, "--rounds", "10"];
     let named = [&arguments[..], &["--metric", "good (scores),good (other)"]].concat();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, asked, golden, judging, lines, root, smallest, table, tiny};
+use crate::harness::{Ran, World, golden, judging, lines, method_model, root, smallest, table, tiny};
 
 fn sample(id: &str, texts: &[&str]) -> Value {
     let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
@@ -14,7 +14,7 @@ fn data(world: &World) -> String {
 }
 
 fn run(world: &World, method: &str, data: &str, out: &str, more: &[&str]) -> Ran {
-    let model = asked(method);
+    let model = method_model(method);
     let mut arguments = vec![method, "--model", &model, "--data", data, "--out", out];
     arguments.extend(more);
     world.run(&arguments)
@@ -101,7 +101,7 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     assert!(!on("cpu", "kernels").exits(0).stdout.contains("platform:"));
     let cpus = on("cpu,cpu", "cpus");
     cpus.fails_with(&["cpu is listed twice", "hint: use --device cpu once"]);
-    on("gpu", "unknown").fails_with(&["`gpu` is not known", "hint: devices are cpu, cuda:N"]);
+    on("gpu", "unknown").fails_with(&["unknown device `gpu`", "hint: devices are cpu, cuda:N"]);
     if cfg!(not(feature = "cuda")) {
         on("cuda:0", "cuda").fails_with(&[
             "this build cannot compute on cuda:0", "hint: cargo install --locked --path . --features cuda",
@@ -149,7 +149,7 @@ fn several_devices_write_the_rows_of_one_and_a_run_goes_on_with_another_number_o
     for (first, then, out) in [(one, two, "more"), (two, one, "fewer")] {
         on(first, &half, out, &[]);
         let ran = on(then, &data, out, &["--resume"]);
-        assert!(ran.stderr.contains("there already: 20 answers"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("reused: 20 answers"), "{}", ran.stderr);
         world.run(&["check", out]).exits(0);
         let told = manifest(out);
         assert_eq!((&told["model"]["device"], &told["computed_on"][0]["device"]), (&json!(then), &json!(first)));
@@ -180,7 +180,7 @@ fn a_model_whose_layers_are_divided_writes_the_very_rows_of_one_device() {
     }
     // How layers lie is no setting, and `diff` says it.
     let ran = on(divided, "one", &["--resume"]).exits(0);
-    assert!(ran.stderr.contains("there already: 8 answers"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("reused: 8 answers"), "{}", ran.stderr);
     // Every answer came from the one device, and so the run still says.
     assert!(ran.stdout.contains("|device:candle-cpu|"), "{}", ran.stdout);
     let written = |file: &str| -> Value { serde_json::from_str(&world.read(&format!("one/{file}"))).expect("JSON") };
@@ -211,11 +211,11 @@ fn a_model_of_candle_transformers_says_how_it_runs() {
         let arguments = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--out", out];
         world.run(&[&arguments[..], more].concat())
     };
-    run("cpu", &[]).fails_with(&["gemma models run only through candle-transformers", "hint: --device candle-cpu"]);
+    run("cpu", &[]).fails_with(&["gemma models run only through candle-transformers", "hint: use --device candle-cpu"]);
     let divided = run("divided", &["--device", "candle-cpu+candle-cpu"]);
     divided.fails_with(&["gemma models run through candle-transformers, which does not divide layers among devices"]);
     let fast = ["--device", "candle-cpu", "--precision", "fast"];
-    run("fast", &fast).fails_with(&["gemma models run in exact precision only", "hint: --precision exact"]);
+    run("fast", &fast).fails_with(&["gemma models run in exact precision only", "hint: use --precision exact"]);
     run("run", &["--device", "candle-cpu"]).exits(0);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     let through = manifest["model"]["through"].as_str().expect("told");
@@ -276,7 +276,7 @@ fn a_broken_line_of_data_is_an_error_that_names_it() {
 fn duplicate_ids_are_an_error_that_names_both_lines() {
     let world = World::new();
     let data = world.file("d.jsonl", lines(&[sample("s", &["a", "b"]), sample("s", &["a", "b"])]));
-    run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["broken line 2", "was already on line 1"]);
+    run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["broken line 2", "first on line 1"]);
 }
 
 #[test]

@@ -95,9 +95,7 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
         "the files have different numbers of lines", "x.txt has 2 lines", "short.txt has 1 line\n",
         "line N of each file",
     ]);
-    world
-        .run(&lines[..5])
-        .fails_with(&["--references is missing, and ter needs it", "with one line for each line of x.txt"]);
+    world.run(&lines[..5]).fails_with(&["ter needs --references", "with one line for each line of x.txt"]);
 }
 
 /// In every file of lines.

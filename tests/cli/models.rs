@@ -160,7 +160,7 @@ fn inspect_shows_what_a_model_is_made_of() {
     let folder = world.run(&["model", "inspect", tiny().to_str().expect("UTF-8")]).exits(0).stdout;
     for part in [
         "model-00001-of-00002.safetensors", "architecture   llama", "context        256", "F32", "<|im_start|>",
-        "memory", "can be asked   yes",
+        "memory", "usable         yes",
     ] {
         assert!(folder.contains(part), "{part}\n{folder}");
     }
@@ -224,7 +224,7 @@ fn a_broken_chat_template_is_told_and_plain_prompts_are_answered() {
         .run(&["logprobs", "--model", &copy, "--input", &input])
         .fails_with(&["chat template cannot be read", "hint: use a plain `prompt`"]);
     let shown = world.run(&["model", "inspect", &copy]).exits(0).stdout;
-    assert!(shown.contains("can be asked   yes") && shown.contains("chat template  broken"), "{shown}");
+    assert!(shown.contains("usable         yes") && shown.contains("chat template  broken"), "{shown}");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
         Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"))
     };
     run(&["model", "get", "org/toy"])
-        .fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
+        .fails_with(&["matches 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
     run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
     run(&["model", "get", "org/none"]).fails_with(&["has no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
@@ -283,8 +283,8 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     let got = run(&["model", "get", "org/toy:Q8_0"]).exits(0);
     assert_eq!(std::fs::read(got.stdout.trim()).expect("there"), content);
     assert!(got.stderr.contains(COMMIT) && got.stderr.contains("apache-2.0"), "{}", got.stderr);
-    assert!(hub.asked().iter().any(|line| line.contains("toy-Q8_0.gguf range bytes=")), "{:?}", hub.asked());
-    assert!(!hub.asked().iter().any(|line| line.contains("README")), "{:?}", hub.asked());
+    assert!(hub.requests().iter().any(|line| line.contains("toy-Q8_0.gguf range bytes=")), "{:?}", hub.requests());
+    assert!(!hub.requests().iter().any(|line| line.contains("README")), "{:?}", hub.requests());
     // Found without the network; the manifest states the commit.
     let data = world.file(
         "d.jsonl",

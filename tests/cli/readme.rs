@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::harness::{Ran, World, asked, golden, lines};
+use crate::harness::{Ran, World, golden, lines, method_model};
 
 const MANIFEST: &str = include_str!("../../Cargo.toml");
 /// The one trained model that answers here.
@@ -157,7 +157,7 @@ fn made_small(text: &str, all_samples: bool) -> String {
     let mut text = ["qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"]
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, &stand_in()));
-    text = text.replace("./reward-model", &asked("reward"));
+    text = text.replace("./reward-model", &method_model("reward"));
     // Imported before the first page.
     for samples in ["summeval.jsonl", "llmbar.jsonl"] {
         text = text.replace(&format!("--out {samples}"), &format!("--overwrite --out {samples}"));

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, asked, golden, interrupt, interrupts_are_ignored, judging, lines, smallest, tiny};
+use crate::harness::{
+    Ran, World, golden, interrupt, interrupts_are_ignored, judging, lines, method_model, smallest, tiny,
+};
 
 /// Samples with gold, as `NAME.jsonl`.
 fn data(world: &World, name: &str, samples: usize) {
@@ -63,7 +65,7 @@ fn a_command_and_its_recipe_are_the_same_run() {
         }
         let keys = keys(&options);
         let (command, recipe) = (format!("{name}-command"), format!("{name}-recipe"));
-        let model_path = asked(name);
+        let model_path = method_model(name);
         let base = [
             name, "--model", &model_path, "--data", "d.jsonl", "--limit", "2", "--min-mass", "0.001", "--cache-budget",
             "1GiB", "--out", &command,
@@ -138,7 +140,7 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
     for method in probity_studies::methods() {
         let file = format!("{}.toml", method.name());
         world.run(&["recipe", "new", method.name(), "--out", &file]).exits(0);
-        world.run(&["recipe", "new", method.name(), "--out", &file]).fails_with(&["exists already"]);
+        world.run(&["recipe", "new", method.name(), "--out", &file]).fails_with(&["already exists"]);
         let printed = world.run(&["recipe", "new", method.name()]).exits(0).stdout;
         let written = world.read(&file);
         assert_eq!(printed.replace("recipe.toml", &file), written);
@@ -156,7 +158,8 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
         );
         for (form, text) in [("as written", written), ("with defaults", spelt)] {
             assert_eq!(schema.refuses(&text), None, "{file} {form}");
-            let ours: String = text.replace("\"smollm2-135m-instruct\"", &json!(asked(method.name())).to_string());
+            let ours: String =
+                text.replace("\"smollm2-135m-instruct\"", &json!(method_model(method.name())).to_string());
             // An encoder is no model that answers, and its default is not here.
             let default = ["# encoder = \"all-minilm-l6-v2\"", "encoder = \"all-minilm-l6-v2\""];
             let ours = default
@@ -260,8 +263,8 @@ fn no_problem_of_a_run_hides_another() {
     let expected = [
         (line("method = \"comapre\""), "`method`: `comapre` is none of compare"),
         (line("data = \"absent-a.jsonl\""), "`data`: absent-a.jsonl could not be opened"),
-        (questions, "`question`: one.txt could not be read"),
-        (questions, "`question`: two.txt could not be read"),
+        (questions, "`question`: cannot read one.txt"),
+        (questions, "`question`: cannot read two.txt"),
         (line("data = \"absent-b.jsonl\""), "`data`: absent-b.jsonl could not be opened"),
         (line("[run.missing]"), "run `missing`: `metric` is missing"),
         (line("data = \"absent-c.jsonl\""), "`data`: absent-c.jsonl could not be opened"),
@@ -290,7 +293,7 @@ fn a_wrong_value_hides_no_missing_file_and_a_report_without_a_place_is_told_befo
     let expected = [
         (line("precision"), "`precision`: `exakt` is none of "),
         (line("model = \"qwen"), "`model`: model `qwen2.5-coder-1.5b-instruct` is not on this machine"),
-        (line("question"), "`question`: gone.txt could not be read"),
+        (line("question"), "`question`: cannot read gone.txt"),
         (line("html"), "`html`: absent/report.html could not be written"),
         (line("latex"), "`latex`: taken is a folder"),
         (line("csv"), "`csv`: d.jsonl/tables could not be created"),
@@ -333,10 +336,12 @@ fn what_is_no_toml_is_told_by_line_and_column() {
         &["line 2: `data` is not in a named table", "[data.NAME]"],
     );
     broken("run = 3\n", &["`run` must contain named tables"]);
-    broken("[run.\"\\u001b[2J\"]\nmethod = 3\n", &["`method`: `what is given` is none of compare"]);
-    world.run(&["run", "absent.toml"]).fails_with(&["absent.toml could not be read", "hint: probity recipe new"]);
+    broken("[run.\"\\u001b[2J\"]\nmethod = 3\n", &["`method`: `this value` is none of compare"]);
+    world
+        .run(&["run", "absent.toml"])
+        .fails_with(&["cannot read absent.toml", "hint: create one with: probity recipe new"]);
     std::fs::write(world.path("r.toml"), [0xff, 0xfe]).expect("written");
-    world.run(&["run", "r.toml"]).fails_with(&["r.toml could not be read", "UTF-8"]);
+    world.run(&["run", "r.toml"]).fails_with(&["cannot read r.toml", "UTF-8"]);
 }
 
 #[test]
@@ -599,9 +604,7 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
         model()
     );
     let file = world.file("a/r.toml", text.replace("rounds = 10", "rounds = 10\nhtlm = \"x\"\nsamples = -1"));
-    world
-        .run(&["run", &file])
-        .fails_with(&["line 17: unknown key `htlm`; did you mean `html`?", "line 18: `samples`"]);
+    world.run(&["run", &file]).fails_with(&["line 17: unknown key `htlm`; did you mean `html`?", "line 18: `samples`"]);
     assert!(!world.path("a/pairs").exists());
     let file = world.file("a/r.toml", &text);
     world.run(&["run", &file]).exits(0);

@@ -161,9 +161,9 @@ fn a_resumed_run_asks_only_what_is_missing_and_another_run_is_refused() {
     assert_eq!(RESULTS.map(|name| world.read(&format!("run/{name}"))).to_vec(), before);
     assert_eq!(manifest(&world, "run")["resumed"].as_array().map(Vec::len), Some(1));
     let other = [&run[..], &["--resume", "--seed", "5"]].concat();
-    world.run(&other).fails_with(&["holds another run: seeds.seed differs: ", " now, ", " there", "--out"]);
+    world.run(&other).fails_with(&["holds another run: seeds.seed differs: ", " now, ", " in the run", "--out"]);
     let fewer = [&run[..], &["--resume", "--limit", "1"]].concat();
-    world.run(&fewer).fails_with(&["samples differs: 1 now, 2 there", "--overwrite"]);
+    world.run(&fewer).fails_with(&["samples differs: 1 now, 2 in the run", "--overwrite"]);
     assert_eq!(RESULTS.map(|name| world.read(&format!("run/{name}"))).to_vec(), before, "nothing is taken away");
 }
 

@@ -85,7 +85,7 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     assert_eq!(world.rows("run/verdicts.jsonl").len(), 3 * 2 * (3 + 2));
     let (first, rows) = (world.read("run/summary.json"), world.read("run/preferences.jsonl"));
     let again = world.run(&[&whole[..], &["--resume"]].concat()).exits(0);
-    assert!(again.stderr.contains("there already: "), "{}", again.stderr);
+    assert!(again.stderr.contains("reused: "), "{}", again.stderr);
     assert_eq!((first, rows), (world.read("run/summary.json"), world.read("run/preferences.jsonl")));
     let dry = world.run(&[&whole[..whole.len() - 2], &["--dry-run"]].concat()).exits(0);
     for part in ["stage revisions, asked of ", "stage verdicts, asked of ", "all together 36 questions at most"] {
@@ -129,8 +129,7 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
     assert!(told.contains("the run in run is already finished; nothing was changed"), "{told}");
     std::fs::write(&data, std::fs::read_to_string(&data).expect("there").replace("it rains", "it pours"))
         .expect("written");
-    run(&["--resume", "--until", "revisions"])
-        .fails_with(&["is already past `revisions` (finished)", "omit --until"]);
+    run(&["--resume", "--until", "revisions"]).fails_with(&["is already past `revisions` (finished)", "omit --until"]);
     // Whatever can be known without asking is known before the earlier run goes.
     world.file("verdicts.jsonl", world.read("run/verdicts.jsonl").replacen("\"item\":\"", "\"item\":\"no ", 1));
     run(&["--overwrite", "--from", "verdicts=verdicts.jsonl"])

@@ -10,11 +10,11 @@ use crate::http::{Reply, Server, post};
 
 /// A server of the tiny llama.
 fn start(world: &World, more: &[&str]) -> Server {
-    of(world, tiny().to_str().expect("UTF-8"), more)
+    start_model(world, tiny().to_str().expect("UTF-8"), more)
 }
 
 /// A server of a model.
-fn of(world: &World, model: &str, more: &[&str]) -> Server {
+fn start_model(world: &World, model: &str, more: &[&str]) -> Server {
     Server::start(world.command(&[&["serve", "--model", model, "--port", "0"], more].concat()))
 }
 
@@ -114,7 +114,7 @@ fn labels_and_continuations_have_the_numbers_of_logprobs() {
 fn a_class_head_is_served_with_the_numbers_of_logprobs_and_writes_nothing() {
     let world = World::new();
     let model = root("tests/goldens/classifiers/bart-nli").display().to_string();
-    let served = of(&world, &model, &[]);
+    let served = start_model(&world, &model, &[]);
     let chat = json!([{"role": "user", "content": "Who came?"}, {"role": "assistant", "content": "the farmer </s>"}]);
     let item = json!({"id": "1", "messages": chat, "classes": true});
     let input = world.file("r.jsonl", lines(std::slice::from_ref(&item)));
@@ -291,23 +291,18 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
         ("completions", json!({"prompt": "x", "max_tokns": 3}), "max_tokns", "did you mean `max_tokens`?"),
         ("completions", json!({"prompt": "x", "max_tokens": 101}), "max_tokens", "at most 100"),
         ("completions", json!({"prompt": "x", "max_tokens": "3"}), "max_tokens", "at line 1 column"),
-        ("completions", json!({"prompt": "x", "presence_penalty": 0.5}), "presence_penalty", "not honoured"),
-        ("completions", json!({"prompt": "x", "best_of": 2}), "best_of", "or give 1"),
+        ("completions", json!({"prompt": "x", "presence_penalty": 0.5}), "presence_penalty", "is not supported"),
+        ("completions", json!({"prompt": "x", "best_of": 2}), "best_of", "or set it to 1"),
         ("completions", json!({"prompt": "x", "logprobs": 21}), "logprobs", "at most 20"),
         ("completions", json!({"prompt": "x", "stop": [""]}), "stop", "empty"),
         ("completions", json!({"prompt": "x", "temperature": -1}), "temperature", "from 0 to 2"),
         ("completions", json!({"prompt": "x", "temperature": 9}), "temperature", "from 0 to 2"),
-        ("completions", json!({"prompt": []}), "prompt", "there is none"),
+        ("completions", json!({"prompt": []}), "prompt", "the list is empty"),
         ("completions", json!({"prompt": ["x", 5]}), "prompt[1]", "expected a string"),
         ("completions", json!({"prompt": [[5], [99_999]]}), "prompt[1]", "not in the vocabulary"),
-        (
-            "completions",
-            json!({"prompt": vec![5; 250], "max_tokens": 7}),
-            "prompt",
-            "257 tokens, but the limit is 256",
-        ),
+        ("completions", json!({"prompt": vec![5; 250], "max_tokens": 7}), "prompt", "257 tokens, but the limit is 256"),
         ("chat/completions", json!({"messages": []}), "messages", "the list is empty"),
-        ("chat/completions", json!({"messages": message, "tools": [{"type": "function"}]}), "tools", "leave it out"),
+        ("chat/completions", json!({"messages": message, "tools": [{"type": "function"}]}), "tools", "omit it"),
         ("chat/completions", json!({"messages": message, "top_logprobs": 2}), "top_logprobs", "requires `logprobs`"),
         (
             "chat/completions",
@@ -327,7 +322,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
             "response_format",
             "`uniqueItems` is not supported",
         ),
-        ("score", json!({"items": []}), "items", "there is none"),
+        ("score", json!({"items": []}), "items", "the list is empty"),
         ("score", json!({"items": [{"prompt": "x"}]}), "items[0]", "one of `labels`, `continuation`"),
         ("score", json!({"items": {"prompt": "x", "labels": {"A": []}}}), "items[0].labels", "has no variants"),
         (
@@ -383,15 +378,16 @@ fn strangers_are_refused_and_paths_and_methods_told() {
     assert!(preflight.status == 405 && !preflight.head.contains("access-control"), "{}", preflight.head);
     let model = tiny();
     let open = ["serve", "--model", model.to_str().expect("UTF-8"), "--host", "0.0.0.0"];
-    world
-        .run(&open)
-        .fails_with(&["0.0.0.0 is reachable from other machines", "hint: set a token with --token-file"]);
+    world.run(&open).fails_with(&["0.0.0.0 is reachable from other machines", "hint: set a token with --token-file"]);
     let port = served.port.to_string();
     let taken = ["serve", "--model", model.to_str().expect("UTF-8"), "--port", &port];
     world.run(&taken).fails_with(&["cannot listen on 127.0.0.1", "hint: choose another port"]);
     let short = world.file("short", "x");
-    world.run(&[&open[..], &["--token-file", &short]].concat()).fails_with(&["does not hold a valid \
-                                                                              token", "hint: create one with"]);
+    world.run(&[&open[..], &["--token-file", &short]].concat()).fails_with(&[
+        "does not hold a valid \
+                                                                              token",
+        "hint: create one with",
+    ]);
 }
 
 #[test]
@@ -450,7 +446,7 @@ fn clients_of_a_trained_model_get_the_bytes_that_each_gets_alone() {
         return;
     };
     let world = World::new();
-    let served = of(&world, file.to_str().expect("UTF-8"), &[]);
+    let served = start_model(&world, file.to_str().expect("UTF-8"), &[]);
     let (tale, chat) =
         ("Once upon a time there was a ferry that waited for the ice to break. ".repeat(3), "/v1/chat/completions");
     let ask = |n: usize| {

@@ -129,8 +129,15 @@ fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
     recipe(&world, &copy);
     let ran = world.run(&["run", "r.toml"]).exits(2);
     let told = "error: run `agreement`: it reads the folder of `pairs`, which failed";
-    assert!(ran.stderr.contains(told) && ran.stderr.contains("continue with the same command and \
-                                                              --resume"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains(told)
+            && ran.stderr.contains(
+                "continue with the same command and \
+                                                              --resume"
+            ),
+        "{}",
+        ran.stderr
+    );
     assert!(world.path("overlap/scores.jsonl").exists() && !world.path("agreement").exists());
     let table = ran.stdout.split("stage").last().expect("a table");
     assert!(table.matches("failed").count() == 2 && table.matches("finished").count() == 1, "{table}");

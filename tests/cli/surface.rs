@@ -107,7 +107,7 @@ fn an_unknown_importer_suggests_the_nearest_and_lists_the_rest() {
         .run(&["import", "sumeval", &file])
         .fails_with(&["unknown importer `sumeval`", "did you mean `summeval`?", "topical-chat"]);
     world.run(&["import", "summeval", "absent.json"]).fails_with(&["absent.json could not be opened", "hint:"]);
-    world.run(&["import", "llmbar", &file]).fails_with(&["is no llmbar file"]);
+    world.run(&["import", "llmbar", &file]).fails_with(&["is not a valid llmbar file"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_public_file_of_another_set_is_told_with_the_importer_that_fits() {
     let world = World::new();
     world
         .run(&["import", "summeval", &llmbar(&world)])
-        .fails_with(&["is no summeval file", "hint: probity import llmbar "]);
+        .fails_with(&["is not a valid summeval file", "hint: probity import llmbar "]);
 }
 
 #[cfg(unix)]
@@ -242,11 +242,7 @@ fn defaults_come_from_the_environment_and_behind_it_from_a_file() {
     );
     let broken = world.file("broken.toml", "modle = \"x\"\n");
     let refused = run(&[("PROBITY_CONFIG", &broken)], &judged).exits(2);
-    assert!(
-        refused.stderr.contains("modle") && refused.stderr.contains("hint: set model"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("modle") && refused.stderr.contains("hint: set model"), "{}", refused.stderr);
     world.run(&judged).fails_with(&["--model"]);
 }
 

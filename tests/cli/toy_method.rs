@@ -171,7 +171,7 @@ impl MethodStage for Checks<'_> {
     }
 
     fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Check>) -> Result<(), MethodError> {
-        let labels = LabelSet::words(["yes", "no"])?;
+        let labels = LabelSet::from_words(["yes", "no"])?;
         let request = |(number, (_, claim)): (usize, &(usize, &str))| ScoreRequest {
             id: format!("checks/{number}"),
             prompt: Prompt::Text(format!("{claim}?")),
@@ -297,7 +297,7 @@ fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<RunOu
     given.insert("data".into(), json!(data));
     given.insert("out".into(), json!(out));
     given.extend(more.as_object().expect("options").clone());
-    let plan = Plan::of(PlannedRun::new(entry::<Toy>(), &given, None)?, vec!["toy".to_owned()]);
+    let plan = Plan::single_stage(PlannedRun::new(entry::<Toy>(), &given, None)?, vec!["toy".to_owned()]);
     let ready = plan.check()?;
     let mut ends = plan.run(ready, &Context::new(notes.clone(), Interrupt::default()))?;
     Ok(ends.remove(0).ended)

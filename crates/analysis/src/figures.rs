@@ -27,7 +27,7 @@ pub struct Mass {
 
 impl Mass {
     /// From pairs of mass and low-mass flag.
-    pub fn of(answers: impl Iterator<Item = (f64, bool)>) -> Self {
+    pub fn from_answers(answers: impl Iterator<Item = (f64, bool)>) -> Self {
         let answers: Vec<(f64, bool)> = answers.collect();
         Self {
             mean: mean(answers.iter().map(|a| a.0)),

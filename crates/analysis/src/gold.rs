@@ -64,17 +64,17 @@ fn nearest<'a>(attribute: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
     probity_lm::nearest(attribute, known.iter().copied())
 }
 
-fn shown(name: &str) -> String {
+fn quoted_name(name: &str) -> String {
     format!("`{}`", name.escape_debug())
 }
 
 fn listed(names: &BTreeSet<&str>) -> String {
-    names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ")
+    names.iter().map(|name| quoted_name(name)).collect::<Vec<_>>().join(", ")
 }
 
 fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> UnknownGold {
     let hint = nearest(attribute, known)
-        .map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
+        .map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", quoted_name(name)));
     let known = listed(known);
     let known = if known.is_empty() { "none".to_owned() } else { known };
     UnknownGold { attribute: attribute.to_owned(), known, hint }
@@ -82,7 +82,7 @@ fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> UnknownGold 
 
 /// Compares `scores[item][candidate]` with gold over the candidates that have both.
 pub fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
-    AgreementFigures::of(&contexts(samples, attribute, scores), &Resampling::default())
+    AgreementFigures::from_scores(&contexts(samples, attribute, scores), &Resampling::default())
 }
 
 /// Candidates with score and gold, by context.
@@ -119,7 +119,7 @@ pub struct PreferenceAgreement {
 
 impl PreferenceAgreement {
     /// From points between 0 and 1, one per sample.
-    pub fn of(points: &[f64]) -> Self {
+    pub fn from_points(points: &[f64]) -> Self {
         let count = |is: fn(f64) -> bool| points.iter().filter(|point| is(**point)).count();
         Self {
             accuracy: mean(points.iter().copied()),

@@ -115,7 +115,7 @@ impl Cell {
     }
 
     /// The cell as text: text verbatim, numbers rounded, a dash if missing.
-    pub fn shown(&self) -> String {
+    pub fn to_text(&self) -> String {
         // A modified summary may have any number of decimals.
         let rounded = |value: &f64, decimals: u8| fixed(*value, usize::from(decimals.min(17)));
         match self {
@@ -137,7 +137,7 @@ impl Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown())
+        f.write_str(&self.to_text())
     }
 }
 

@@ -199,7 +199,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
 }
 
 fn unreadable(error: &UserConfigError) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", ErrorText::of(error)))
+    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", ErrorText::from_error(error)))
 }
 
 impl Invocation {
@@ -229,7 +229,7 @@ impl Invocation {
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
-            Command::Merge(args) => args.run(global, asked_for),
+            Command::Merge(args) => args.run(global, planned_run),
             Command::Slurm(args) => args.run(recipe::plan(&args.recipe)?, &arguments[0]),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Label(args) => args.run(global),
@@ -247,7 +247,7 @@ impl Invocation {
 }
 
 /// What these arguments ask for; of a recipe the run of that name.
-fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<PlannedRun> {
+fn planned_run(given: &[String], name: Option<&str>) -> miette::Result<PlannedRun> {
     let command = given.join(" ");
     let none = |why: String| merge::NoRunCommand { command: command.clone(), why };
     let typed: Vec<OsString> = std::iter::once("probity".into()).chain(given.iter().map(Into::into)).collect();

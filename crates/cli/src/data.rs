@@ -173,8 +173,8 @@ impl Checked {
             let names: Vec<String> = self.unmapped.iter().map(|name| format!("`{}`", visible_line(name))).collect();
             let _ = writeln!(text, "columns ignored: {}", names.join(", "));
         }
-        self.tell_warnings(&mut text);
-        self.tell_problems(&mut text);
+        self.list_warnings(&mut text);
+        self.list_problems(&mut text);
         visible(&text)
     }
 
@@ -202,7 +202,7 @@ impl Checked {
         table(&["holds".into(), "number".into(), String::new()], &rows)
     }
 
-    fn tell_warnings(&self, text: &mut String) {
+    fn list_warnings(&self, text: &mut String) {
         let total: usize = self.survey.warnings.values().sum();
         if total == 0 {
             return;
@@ -213,10 +213,10 @@ impl Checked {
         for warning in &self.survey.kept {
             let _ = writeln!(text, "  {} {}: {}", self.problems.unit, warning.line, visible_line(&warning.to_string()));
         }
-        tell_rest(text, total - self.survey.kept.len());
+        note_rest(text, total - self.survey.kept.len());
     }
 
-    fn tell_problems(&self, text: &mut String) {
+    fn list_problems(&self, text: &mut String) {
         if self.problems.is_empty() {
             let _ = write!(text, "\nno problems");
             return;
@@ -225,14 +225,14 @@ impl Checked {
         for problem in &self.problems.kept {
             let _ = writeln!(text, "  {}", visible_line(&problem.to_string()));
         }
-        tell_rest(text, self.problems.more);
+        note_rest(text, self.problems.more);
         for hint in self.problems.hints() {
             let _ = writeln!(text, "hint: {}", visible_line(&hint));
         }
     }
 }
 
-fn tell_rest(text: &mut String, rest: usize) {
+fn note_rest(text: &mut String, rest: usize) {
     if rest > 0 {
         let _ = writeln!(text, "  … and {} more; --all lists them", thousands(rest as u64));
     }

@@ -21,7 +21,7 @@ use crate::interrupt;
 use crate::method::typed;
 use crate::model::{SourceArg, get};
 use crate::options::Typed;
-use crate::terminal::{print, table, visible_line, wrapped};
+use crate::terminal::{print, table, wrapped};
 
 const SAMPLE: &str = include_str!("../../../samples/demo.jsonl");
 const DEFAULT_MODEL: &str = "smollm2-135m-instruct";
@@ -58,16 +58,14 @@ impl DemoArgs {
         let events = Arc::new(Demo { terminal: Terminal::new(global), found: Mutex::default() });
         let context = Context::new(events.clone(), interrupt::catch(global.progress));
         say(&format!(
-            "1. How likely is each summary, given its source? {} texts with four candidates each. The sample was \
-             written for probity: a good summary, one that leaves things out, one that is partly wrong, and the good \
-             one with its words shuffled. \"Gold\" says just that.\n",
+            "1. Likelihood: {} texts, four candidate summaries each (good, ok, poor, and good with its words shuffled; \
+             gold follows this order)\n",
             samples.len()
         ))?;
         self.judge("gpt-score", &self.out, &samples, typed(arguments), &context)?;
         print(&ranking(&samples, &rows(&self.out, "scores")?))?;
-        say("Scores are mean log P per token, best first. No label was needed, and a small model can do it: \
-             likelihoods tell fluent text from shuffled. That a text is likely does not make it true or complete.\n")?;
-        say("2. Which of two summaries is better? The same model is asked, every pair in both orders.\n")?;
+        say("Scores: mean log P per token, best first. A likely text need not be true or complete.\n")?;
+        say("2. Comparison: which of two summaries is better? The same model, each pair in both orders\n")?;
         self.judge("compare", &self.out.join(PAIRS), &samples, typed(arguments), &context)?;
         let found = events.found.lock().unwrap_or_else(PoisonError::into_inner).take();
         let asked = found.expect("a plan that came to its end has a summary");
@@ -76,15 +74,8 @@ impl DemoArgs {
         if scores.iter().all(|row| row["score"].is_null()) {
             return self.where_things_are().map(|()| Completed::Success);
         }
-        say(
-            "3. What can be learnt from labels? The same sample's scores, which the author gave and no reader, take the \
-             place of yours; what is learnt is held against labels that it did not see.\n",
-        )?;
+        say("3. Learning: a linear head on the model's hidden states, cross-validated on the gold scores\n")?;
         self.judge("learn", &self.out.join(LEARNT), &samples, typed(arguments), &context)?;
-        say(
-            "With labels of your own, in dozens of texts, a small model's reading of them tells more than its answers \
-             do: probity help learn.\n",
-        )?;
         self.where_things_are()?;
         Ok(Completed::Success)
     }
@@ -107,7 +98,7 @@ impl DemoArgs {
         // The path stands in the manifest alone: nobody's working folder has such a file.
         let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
         stage.samples = Some(GivenSamples { samples: samples.clone(), described });
-        let plan = Plan::of(stage, arguments);
+        let plan = Plan::single_stage(stage, arguments);
         plan.run(plan.check()?, context)?;
         Ok(())
     }
@@ -119,35 +110,22 @@ impl DemoArgs {
         let first = percent(&prompt["before"]["p_a"]);
         let same = percent(&prompt["order_agreement"]);
         let judge = if self.model == DEFAULT_MODEL {
-            "It answers with a place, not with a judgement. A larger model is of use on some texts and of none on \
-             others. To try one (1.12 GB):\n  probity demo --model qwen2.5-coder-1.5b-instruct"
+            "It picks a position, not a text. Larger models are useful on some texts, for example (1.12 GB):\n  probity \
+             demo --model qwen2.5-coder-1.5b-instruct"
         } else {
-            "A judge that ignores places has 50% and 100%. Five texts show that the machinery works; they measure no \
-             judge."
+            "A judge without position bias has 50% and 100%. Five texts are too few to measure a judge."
         };
         format!(
-            "The one shown first wins {first} of the questions, and {same} of the pairs have one winner in both \
+            "The first text wins {first} of the comparisons; {same} of the pairs have the same winner in both \
              orders.\n{judge}"
         )
     }
 
     fn where_things_are(&self) -> miette::Result<()> {
-        let folder = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
-        let files = [
-            ("scores.jsonl", "every candidate's score"),
-            ("summary.json", "the verdict and the figures"),
-            ("manifest.json", "what was run, with which model and settings"),
-            ("answers.sqlite", "every question with its answer, token by token"),
-            ("pairs/", "the same of the second question, with every comparison"),
-            ("learnt/", "what was learnt from labels, where the texts could be read"),
-        ];
-        let lines: Vec<String> = files.iter().map(|(name, what)| format!("  {name:<15} {what}")).collect();
-        print(&format!("Files in {}\n{}", visible_line(&folder.display().to_string()), lines.join("\n")))?;
         let out = self.out.display();
         print(&format!(
-            "\nNext, a page to look at:\n  probity report {out} {out}/{PAIRS} --html report.html\n\
-             and your own texts (probity help gpt-score, probity help compare):\n  probity gpt-score --model {} --data \
-             FILE.jsonl --attribute coherence",
+            "Results are in {out}. Next: a report page, and scores of your own texts\n  probity report {out} {out}/{PAIRS} --html \
+             report.html\n  probity gpt-score --model {} --data FILE.jsonl --attribute coherence",
             self.model
         ))?;
         Ok(())
@@ -181,8 +159,8 @@ impl Events for Demo {
 fn rows(folder: &Path, table: &str) -> miette::Result<Vec<Value>> {
     let path = folder.join(format!("{table}.jsonl"));
     let text =
-        std::fs::read_to_string(&path).map_err(FileError::of(format!("{} could not be read", path.display())))?;
-    let row = |line| serde_json::from_str(line).map_err(JsonError::of(format!("{} is no table", path.display())));
+        std::fs::read_to_string(&path).map_err(FileError::context(format!("{} could not be read", path.display())))?;
+    let row = |line| serde_json::from_str(line).map_err(JsonError::context(format!("{} is no table", path.display())));
     text.lines().map(|line| Ok(row(line)?)).collect()
 }
 

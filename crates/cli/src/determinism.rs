@@ -98,14 +98,14 @@ impl DeterminismOptions {
 
     fn probe(&self, model: &Model, reporter: &Reporter) -> miette::Result<BitProbe> {
         let mut list = match &self.data {
-            Some(path) => {
-                BitProbe::of(read_strict::<ScoreLine>(path)?.into_iter().map(ScoreLine::into_request).collect())
-            }
+            Some(path) => BitProbe::from_requests(
+                read_strict::<ScoreLine>(path)?.into_iter().map(ScoreLine::into_request).collect(),
+            ),
             None => BitProbe::built_in(model),
         };
         let all = list.len();
         // A file of one's own is checked with the rest.
-        let left_out = list.keep_what_can_be_asked(model);
+        let left_out = list.retain_valid(model);
         if left_out > 0 {
             reporter.warn(&format!("{left_out} of {all} requests do not fit this model and are skipped"));
         }

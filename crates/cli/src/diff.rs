@@ -95,12 +95,15 @@ fn settings(first: &Manifest, second: &Manifest) -> String {
         (true, false) => "both runs have the same settings but ran on different devices\n",
         (false, _) => "",
     };
-    let rows: Vec<Vec<String>> =
-        settings.into_iter().chain(devices).map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
+    let rows: Vec<Vec<String>> = settings
+        .into_iter()
+        .chain(devices)
+        .map(|d| vec![d.setting, value_text(&d.here), value_text(&d.there)])
+        .collect();
     format!("{same}{}", table(&["setting", "first", "second"].map(str::to_owned), &rows))
 }
 
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
         Value::String(text) => text.clone(),
@@ -122,7 +125,7 @@ fn gap(difference: Difference) -> (AnswerGap, [&'static str; 2]) {
         (AnyAnswer::Score(a), AnyAnswer::Score(b)) => (distance(a, b), verdict(a) != verdict(b)),
         _ => (f64::INFINITY, false),
     };
-    (AnswerGap { request, size, first: said(&here), second: said(&there), turned }, outcomes)
+    (AnswerGap { request, size, first: answer_text(&here), second: answer_text(&there), turned }, outcomes)
 }
 
 /// Infinite where one has an answer and the other has none, or one of another kind.
@@ -144,7 +147,7 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
     }
 }
 
-fn said(answer: &AnyAnswer) -> String {
+fn answer_text(answer: &AnyAnswer) -> String {
     match answer {
         AnyAnswer::Score(result) => match &result.answer {
             Some(ScoreAnswer::Labels(labels)) => {

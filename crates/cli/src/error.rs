@@ -20,8 +20,8 @@ pub(crate) struct FileError {
 }
 
 impl FileError {
-    /// That something could not be done: `map_err(FileError::of(…))`.
-    pub(crate) fn of(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    /// That something could not be done: `map_err(FileError::context(…))`.
+    pub(crate) fn context(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         |source| Self { what, source, hint: None }
     }
@@ -42,8 +42,8 @@ pub(crate) struct JsonError {
 }
 
 impl JsonError {
-    /// That something is not what it should be: `map_err(JsonError::of(…))`.
-    pub(crate) fn of(what: impl Into<String>) -> impl FnOnce(serde_json::Error) -> Self {
+    /// That something is not what it should be: `map_err(JsonError::context(…))`.
+    pub(crate) fn context(what: impl Into<String>) -> impl FnOnce(serde_json::Error) -> Self {
         let what = what.into();
         |source| Self { what, source }
     }

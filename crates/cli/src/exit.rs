@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::global::ProgressArg;
 use crate::progress::emit;
-use crate::terminal::tell;
+use crate::terminal::eprint_wrapped;
 
 /// A command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
     };
     match progress {
         ProgressArg::Json => emit(&json!({"event": "error", "text": text, "code": code})),
-        _ => tell(&text),
+        _ => eprint_wrapped(&text),
     }
     code
 }
@@ -68,7 +68,7 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
         None => error.print(),
     };
     if lacks_model(error) {
-        tell(
+        eprint_wrapped(
             "\nhint: `probity model list` lists the known models, `probity model get NAME` downloads one; a folder or \
              a .gguf file works too. Set PROBITY_MODEL=NAME for all commands",
         );

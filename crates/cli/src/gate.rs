@@ -17,30 +17,30 @@ use crate::terminal::{counted, print, table, thousands, visible_json, visible_li
 pub(crate) const LONG_ABOUT: &str = "\
 Check whether a run is worse than a baseline, to fail a build.
 
-Both runs judge the same items, each with the texts of its own system. Texts with the same id are compared; if an item has \
-no id in common, the means of its texts are compared. With --candidates NEW,OLD, two candidates of one run are compared: \
-by their scores or, for a pairwise run, by the probability that one beats the other, debiased like the run's scores. Each \
-attribute or metric has one outcome:
+Both runs judge the same items, each with the texts of its own system. Texts with the same id are compared; if an \
+item has no id in common, the means of its texts are compared. With --candidates NEW,OLD, two candidates of one run \
+are compared: by their scores or, for a pairwise run, by the probability that one beats the other, debiased like the \
+run's scores. Each attribute or metric has one outcome:
 
   missing    texts lost the score that they had in the baseline: the build fails, unless --allow-missing
   worse      the 95% interval of the difference lies below --tolerance: the build fails
   better     the interval lies above --minimum-effect
   same       the interval lies between both
-  undecided  the interval crosses a bound, shown with the approximate number of items that would decide it; or fewer than \
-six items changed: the build fails with --strict
-  noise      worse or better, but the judge's choice of prompt or the presentation order moves the difference by as much: \
-the build fails with --strict
+  undecided  the interval crosses a bound, shown with the approximate number of items that would decide it; or fewer \
+than six items changed: the build fails with --strict
+  noise      worse or better, but the judge's choice of prompt or the presentation order moves the difference by as \
+much: the build fails with --strict
 
-Scores for which lower is better are negated. Intervals are over items (jackknife). The judge's own uncertainty is known \
-only if it was queried in several ways: with several --template, or in both orders.
+Scores for which lower is better are negated. Intervals are over items (jackknife). The judge's own uncertainty is \
+known only if it was queried in several ways: with several --template, or in both orders.
 
 Compared runs use the same judge and the same items. A different method is an error. A different model, precision or \
 device, different source texts, or an unfinished run is also an error; with --allow-unlike it is reported in the first \
 line instead. The first line also reports a judge that its own run calls unreliable, other settings that differ (a \
 prompt, a version), and items without a score on one side.
 
-Exit codes: 0 nothing is worse; 1 something is worse (with --strict also undecided, noise, or a run that calls its judge \
-unreliable); 2 an error.";
+Exit codes: 0 nothing is worse; 1 something is worse (with --strict also undecided, noise, or a run that calls its \
+judge unreliable); 2 an error.";
 
 /// Options of `gate`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -305,7 +305,7 @@ fn xml(text: &str) -> String {
 }
 
 fn append(path: &Path, text: &str) -> miette::Result<()> {
-    let cannot = || FileError::of(format!("cannot write to {}", path.display()));
+    let cannot = || FileError::context(format!("cannot write to {}", path.display()));
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(cannot())?;
     Ok(file.write_all(text.as_bytes()).map_err(cannot())?)
 }

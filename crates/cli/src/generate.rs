@@ -25,12 +25,12 @@ and at most one of
   choice        [\"yes\", \"no\"]: the text is one of these
   regex         a regular expression that matches the whole text
 
-Each answer is a JSON line, in input order: id, outcome, precision and prompt_tokens. If there is a text, the line also \
-has text, tokens (its ids) and finish (end_of_turn, stop or length). A text that reaches its limit (length) may be only \
-a part of what schema, choice or regex require.
+Each answer is a JSON line, in input order: id, outcome, precision and prompt_tokens. If there is a text, the line \
+also has text, tokens (its ids) and finish (end_of_turn, stop or length). A text that reaches its limit (length) may \
+be only a part of what schema, choice or regex require.
 
-Lines that cannot be used are reported on standard error with file and line. The other lines are answered, and the exit \
-code is 2.";
+Lines that cannot be used are reported on standard error with file and line. The other lines are answered, and the \
+exit code is 2.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Example:

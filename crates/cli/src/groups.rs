@@ -38,7 +38,10 @@ pub(crate) fn listed(command: &Command) -> String {
 
 /// The command as `-h` shows it: options without their values.
 pub(crate) fn short(command: Command) -> Command {
-    command.mut_args(|argument| argument.hide_possible_values(true))
+    command.mut_args(|argument| {
+        let takes_value = argument.get_action().takes_values();
+        if takes_value { argument.hide_possible_values(true) } else { argument }
+    })
 }
 
 /// Headings with the options below them; options in none keep their position.

@@ -234,9 +234,9 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
 fn json_file(path: &Path) -> miette::Result<Option<Value>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(without_byte_order_mark(&bytes))
-            .map_err(JsonError::of(format!("{} is not JSON", path.display())))?),
+            .map_err(JsonError::context(format!("{} is not JSON", path.display())))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(FileError::of(format!("cannot read {}", path.display()))(error).into()),
+        Err(error) => Err(FileError::context(format!("cannot read {}", path.display()))(error).into()),
     }
 }
 

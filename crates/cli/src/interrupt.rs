@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::global::ProgressArg;
 use crate::progress::emit;
-use crate::terminal::tell;
+use crate::terminal::eprint_wrapped;
 
 /// A token that Ctrl-C, SIGTERM and SIGHUP raise from here on. Where they cannot be caught, Ctrl-C ends the process as
 /// it always does: finished rows are in the files anyway.
@@ -30,7 +30,7 @@ pub(crate) fn catch_saying(progress: ProgressArg, text: &'static str) -> Interru
         }
         match progress {
             ProgressArg::Json => emit(&json!({"event": "message", "text": text})),
-            _ => tell(&format!("\n{text}")),
+            _ => eprint_wrapped(&format!("\n{text}")),
         }
     });
     #[cfg(unix)]

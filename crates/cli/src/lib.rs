@@ -46,7 +46,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[cfg(fuzzing)]
-pub use recipe::told;
+pub use recipe::check_recipe;
 
 /// What a model's chat template and tokenizer take is limited.
 #[global_allocator]

@@ -13,13 +13,13 @@ use crate::method::{run_plan, without};
 pub(crate) const LONG_ABOUT: &str = "\
 Merge the folders of all parts (--shard I/N) into the folder of one run.
 
-The merge repeats the queries in the order of a single run and takes their answers from the parts. Tables, summary and \
-answers are byte-identical to those of that run, even if a method computes over all samples together. The model's files \
-must be on this machine; the model is loaded only if a query has no answer in the parts (one that did not fit).
+The merge repeats the queries in the order of a single run and takes their answers from the parts. Tables, summary \
+and answers are byte-identical to those of that run, even if a method computes over all samples together. The model's \
+files must be on this machine; the model is loaded only if a query has no answer in the parts (one that did not fit).
 
-A part that is missing, duplicate, unfinished, damaged or from another run is an error, and nothing is written. So is a \
-model, a file of the options (a template, a checklist) or a recipe that differs from that of the parts. Run it in the \
-folder where the parts were run, so that paths lead to the same files.";
+A part that is missing, duplicate, unfinished, damaged or from another run is an error, and nothing is written. So is \
+a model, a file of the options (a template, a checklist) or a recipe that differs from that of the parts. Run it in \
+the folder where the parts were run, so that paths lead to the same files.";
 
 /// Options of `merge`.
 #[derive(Debug, Args)]
@@ -48,17 +48,17 @@ pub(crate) struct NoRunCommand {
 }
 
 impl MergeArgs {
-    /// `asked_for` understands the arguments of a run; of a recipe that of the name.
+    /// `planned_run` understands the arguments of a run; of a recipe that of the name.
     pub(crate) fn run(
         &self,
         global: Global,
-        asked_for: impl Fn(&[String], Option<&str>) -> miette::Result<PlannedRun>,
+        planned_run: impl Fn(&[String], Option<&str>) -> miette::Result<PlannedRun>,
     ) -> miette::Result<Completed> {
         let shards = Shards::open(&self.folder)?;
         shards.apart_from(&self.out)?;
         let given = without(shards.arguments(), &["--overwrite", "--resume"], &["--out", "--shard"]);
         let name = shards.recipe().map(|recipe| recipe.stage.clone());
-        let mut stage = asked_for(&given, name.as_deref())?.of_shards(shards);
+        let mut stage = planned_run(&given, name.as_deref())?.of_shards(shards);
         stage.run.output.out = Some(self.out.clone());
         let keep = &mut stage.run.keep;
         (keep.overwrite, keep.resume, keep.cache) = (self.overwrite, self.resume, None);
@@ -66,6 +66,6 @@ impl MergeArgs {
         if name.is_none() {
             arguments.extend(["--out".to_owned(), self.out.display().to_string()]);
         }
-        run_plan(&Plan::of(stage, arguments), None, Terminal::new(global), global)
+        run_plan(&Plan::single_stage(stage, arguments), None, Terminal::new(global), global)
     }
 }

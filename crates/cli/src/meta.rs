@@ -42,7 +42,7 @@ impl OptionSet for Meta {
         stage_options(&Self)
     }
 
-    fn told(command: clap::Command) -> clap::Command {
+    fn adjust_command(command: clap::Command) -> clap::Command {
         of_plan(command)
             .mut_arg("out", |option| option.help("Run folder for `probity report`, created if missing"))
             .mut_arg("strict", |option| option.help("Exit with 1 if a score is undefined or has no counterpart"))
@@ -54,7 +54,7 @@ impl MetaArgs {
         let stage = PlannedRun::new(&Meta, &self.stage.given, None)?;
         let terminal = Terminal::new(global);
         let terminal = if self.json { terminal.showing(show_json) } else { terminal };
-        run_plan(&Plan::of(stage, typed(arguments)), None, terminal, global)
+        run_plan(&Plan::single_stage(stage, typed(arguments)), None, terminal, global)
     }
 }
 

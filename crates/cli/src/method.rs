@@ -12,7 +12,7 @@ use crate::events::Terminal;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
-use crate::options::{given, with_options};
+use crate::options::{typed_options, with_options};
 use crate::plan_end::{conclude, done};
 use crate::report::RecipeReport;
 
@@ -29,7 +29,7 @@ pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
 
 /// What a command line asks for.
 pub(crate) fn stage(method: &'static dyn DynMethod, matches: &ArgMatches) -> miette::Result<PlannedRun> {
-    Ok(PlannedRun::new(method, &given(matches, &stage_options(method)), None)?)
+    Ok(PlannedRun::new(method, &typed_options(matches, &stage_options(method)), None)?)
 }
 
 /// A command line as a plan of one stage, run.
@@ -45,7 +45,7 @@ pub(crate) fn run(
         stage.run.output.out.get_or_insert_with(|| config.folder_of_its_own(method.name()));
     }
     let global = Global::from_arg_matches(matches).into_diagnostic()?;
-    run_plan(&Plan::of(stage, typed(arguments)), None, Terminal::new(global), global)
+    run_plan(&Plan::single_stage(stage, typed(arguments)), None, Terminal::new(global), global)
 }
 
 /// Checks a plan, runs it, and says how its stages ended and what they come to together.

@@ -432,12 +432,12 @@ fn verify_model(places: &SearchPaths, model: &KnownModel, reporter: &mut Reporte
 /// The hash of a file, and whose it is.
 fn verify_file(path: &Path, reporter: &mut Reporter) -> miette::Result<()> {
     let shown = path.display();
-    let found = std::fs::metadata(path).map_err(FileError::of(format!("cannot read {shown}")))?;
+    let found = std::fs::metadata(path).map_err(FileError::context(format!("cannot read {shown}")))?;
     if found.is_dir() {
         return Err(ModelError::Folder { path: path.to_owned() }.into());
     }
     hub::TransferProgress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
-    let sha256 = hub::hash_file(path, reporter).map_err(FileError::of(format!("cannot read {shown}")))?;
+    let sha256 = hub::hash_file(path, reporter).map_err(FileError::context(format!("cannot read {shown}")))?;
     reporter.finish();
     print(&format!("{sha256}  {shown}"))?;
     let owners: Vec<String> =

@@ -33,10 +33,10 @@ impl<P: Options> clap::Args for Typed<P> {
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let told = |error: probity_options::OptionError| {
-            let told = ErrorText::of(&SessionError::from(error));
+            let told = ErrorText::from_error(&SessionError::from(error));
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{told}\n"))
         };
-        read(&given(matches, &specs::<P>())).map(Self).map_err(told)
+        read(&typed_options(matches, &specs::<P>())).map(Self).map_err(told)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -51,7 +51,7 @@ pub(crate) trait OptionSet {
     fn specs() -> Vec<OptionSpec>;
 
     /// The command, where they are told otherwise than in a recipe.
-    fn told(command: Command) -> Command {
+    fn adjust_command(command: Command) -> Command {
         command
     }
 }
@@ -65,7 +65,7 @@ pub(crate) struct TypedGiven<S> {
 
 impl<S: OptionSet> clap::Args for TypedGiven<S> {
     fn augment_args(command: Command) -> Command {
-        S::told(with_options(command, &S::specs()))
+        S::adjust_command(with_options(command, &S::specs()))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -75,7 +75,7 @@ impl<S: OptionSet> clap::Args for TypedGiven<S> {
 
 impl<S: OptionSet> FromArgMatches for TypedGiven<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self { given: given(matches, &S::specs()), of: PhantomData })
+        Ok(Self { given: typed_options(matches, &S::specs()), of: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -95,7 +95,7 @@ pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
 
 /// What was typed, by field, and what the user's file says of how to compute; the rest is left to the defaults of whoever
 /// reads it.
-pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions {
+pub(crate) fn typed_options(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions {
     let mut given = GivenOptions::new();
     for spec in specs.iter().flat_map(|spec| std::iter::once(spec).chain(&spec.keys)) {
         let id = spec.field.as_str();
@@ -167,7 +167,7 @@ fn parser(spec: &OptionSpec) -> ValueParser {
     let spec = spec.clone();
     // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
     ValueParser::from(move |text: &str| {
-        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongOptionValue(ErrorText::of(&error)))
+        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongOptionValue(ErrorText::from_error(&error)))
     })
 }
 

@@ -13,7 +13,7 @@ use probity_runtime::{TokenProgress, hub};
 use serde_json::{Value, json};
 
 use crate::global::{Global, ProgressArg};
-use crate::terminal::{counted, size, tell, tell_line, thousands, visible};
+use crate::terminal::{counted, eprint_line, eprint_wrapped, size, thousands, visible};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -173,29 +173,29 @@ impl Reporter {
     /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            self.tell("message", text);
+            self.print_event("message", text);
         }
     }
 
     /// A line that is told even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
-        self.tell("warning", text);
+        self.print_event("warning", text);
     }
 
     /// An error that does not end the command; told as [`message`](probity_session::message) words it.
     pub(crate) fn error(&self, text: &str) {
-        self.tell("error", text);
+        self.print_event("error", text);
     }
 
-    fn tell(&self, event: &str, text: &str) {
+    fn print_event(&self, event: &str, text: &str) {
         if self.how == How::Json {
             return emit(&json!({"event": event, "text": text}));
         }
         let text = if event == "warning" { visible(&format!("warning: {text}")) } else { visible(text) };
         match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
             // Told past the bar, a line would be drawn over at the next tick.
-            Some(bar) => bar.suspend(|| tell(&text)),
-            None => tell(&text),
+            Some(bar) => bar.suspend(|| eprint_wrapped(&text)),
+            None => eprint_wrapped(&text),
         }
     }
 
@@ -429,7 +429,7 @@ impl ProgressStep {
 
 /// One object on a line of standard error.
 pub(crate) fn emit(event: &Value) {
-    tell_line(&event.to_string());
+    eprint_line(&event.to_string());
 }
 
 /// `3 min 20 s left`; never nothing, since something is left.

@@ -21,8 +21,8 @@ pub(crate) const LONG_ABOUT: &str = "\
 List, show and export the prompts that ship with probity
 
 A prompt is a Jinja template. Its slots are settings (noun, attribute …) from the command line, or data (context, \
-candidates …) from the samples. Its id is the name of its method and its own, such as judge/pairwise. Its hash is part of \
-the signature of every score.
+candidates …) from the samples. Its id is the name of its method and its own, such as judge/pairwise. Its hash is \
+part of the signature of every score.
 
 To use your own prompt, export one, edit the copy and pass its path instead of the name: --template \
 my/judge/pairwise.j2. Lines of data that look like lines of a prompt are quoted in every prompt.";
@@ -191,7 +191,7 @@ impl ExportArgs {
         }
         for (path, shipped) in &files {
             write(path, shipped.prompt.source(), self.overwrite)
-                .map_err(FileError::of(format!("cannot write {}", path.display())))?;
+                .map_err(FileError::context(format!("cannot write {}", path.display())))?;
             print(&path.display().to_string())?;
         }
         let reporter = Reporter::new(global);

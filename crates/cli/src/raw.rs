@@ -13,7 +13,7 @@ use probity_lm::LanguageModel as _;
 use probity_runtime::DryModel;
 use probity_session::{
     AnswerWriter, AskedLine, Context, DryRun, ModelOptions, Notice, OpenedModel, PlannedPart, SessionError,
-    SessionReport, answer_settings, computing_in_force, message, shared_answers, tell_damaged,
+    SessionReport, answer_settings, computing_in_force, message, report_damaged, shared_answers,
 };
 use probity_store::{Recorded, TableWriter, write_whole};
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ impl RawArgs {
         let done = self.answer::<L>(table, records, &context, arguments);
         let is_whole = matches!(done, Ok(Completed::Success | Completed::Unscored));
         if let Some(path) = out.filter(|path| !is_whole && is_empty_file(path)) {
-            std::fs::remove_file(path).map_err(FileError::of("cannot remove the empty file of answers"))?;
+            std::fs::remove_file(path).map_err(FileError::context("cannot remove the empty file of answers"))?;
         }
         done
     }
@@ -116,7 +116,7 @@ impl RawArgs {
             context.events.notice(Notice::StepEnded);
             context.events.notice(Notice::Message(&told));
         }
-        tell_damaged(&recorded.damaged(), context.events.as_ref());
+        report_damaged(&recorded.damaged(), context.events.as_ref());
         let mut problems = records.into_problems();
         // Told among the broken lines, by line: told after them, they would bring their hints into the middle of the
         // list.
@@ -127,12 +127,12 @@ impl RawArgs {
             "broken_lines": problems.count(), "usage": usage,
         }))?;
         let done = if self.strict && tally.unanswered > 0 { Completed::Unscored } else { Completed::Success };
-        Ok(told(problems).unwrap_or(done))
+        Ok(report_problems(problems).unwrap_or(done))
     }
 
     fn write_manifest(&self, manifest: &Value) -> miette::Result<()> {
         let Some(path) = &self.manifest else { return Ok(()) };
-        let cannot = FileError::of("cannot write the manifest");
+        let cannot = FileError::context("cannot write the manifest");
         write_whole(path, |writer| Ok(writeln!(writer, "{manifest:#}").map_err(cannot)?))
     }
 
@@ -143,9 +143,9 @@ impl RawArgs {
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&dry, &mut requests, &mut |_, _| Ok(()))?;
         context.events.notice(Notice::Message("dry run: measuring this machine"));
-        let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, dry.into_cost())?] };
+        let dry_run = DryRun { parts: vec![PlannedPart::measure(None, &model, dry.into_cost())?] };
         context.events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
-        Ok(told(records.into_problems()).unwrap_or(Completed::Success))
+        Ok(report_problems(records.into_problems()).unwrap_or(Completed::Success))
     }
 }
 
@@ -154,10 +154,10 @@ fn is_empty_file(path: &Path) -> bool {
 }
 
 /// The exit code of a file with broken lines, which are told, or without.
-fn told(problems: LineProblems) -> Option<Completed> {
+fn report_problems(problems: LineProblems) -> Option<Completed> {
     if problems.is_empty() {
         return None;
     }
-    crate::terminal::tell(&message(&DataError::Problems(problems)));
+    crate::terminal::eprint_wrapped(&message(&DataError::Problems(problems)));
     Some(Completed::InPart)
 }

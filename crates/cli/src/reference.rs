@@ -40,8 +40,8 @@ impl ManArgs {
     pub(crate) fn run(self, command: clap::Command) -> miette::Result<Completed> {
         if let Some(folder) = self.out {
             let cannot = || format!("cannot write manual pages to {}", folder.display());
-            std::fs::create_dir_all(&folder).map_err(FileError::of(cannot()))?;
-            clap_mangen::generate_to(command, &folder).map_err(FileError::of(cannot()))?;
+            std::fs::create_dir_all(&folder).map_err(FileError::context(cannot()))?;
+            clap_mangen::generate_to(command, &folder).map_err(FileError::context(cannot()))?;
         } else {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page).map_err(OutputError::from)?;

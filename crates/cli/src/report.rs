@@ -126,7 +126,7 @@ impl RecipeReport {
     pub(crate) fn check_places(&self, problems: &mut PlanProblems) {
         let of_runs: Vec<PathBuf> = self.folders.iter().map(|folder| resolved(folder)).collect();
         for (option, error) in self.options.without_place(&of_runs) {
-            let told = ErrorText::of(&*error).about(option);
+            let told = ErrorText::from_error(&*error).about(option);
             match self.lines.get(option) {
                 Some(line) => problems.at(*line, told),
                 None => problems.anywhere(told),
@@ -270,7 +270,7 @@ fn spare(option: &str, path: &Path) -> miette::Result<()> {
     let mut start = Vec::new();
     File::open(path)
         .and_then(|file| file.take(64).read_to_end(&mut start))
-        .map_err(FileError::of(format!("{} could not be read", path.display())))?;
+        .map_err(FileError::context(format!("{} could not be read", path.display())))?;
     if start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(begins.as_bytes()) {
         return Ok(());
     }
@@ -299,7 +299,9 @@ fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
     let will_be_there = of_runs.iter().any(|run| run.starts_with(resolved(folder)));
     if !will_be_there && let Err(error) = fs::metadata(folder) {
         let hint = format!("make the folder {}, or give another place", folder.display());
-        return Err(FileError::of(format!("{} could not be written", path.display()))(error).with_hint(hint).into());
+        return Err(FileError::context(format!("{} could not be written", path.display()))(error)
+            .with_hint(hint)
+            .into());
     }
     Ok(check_writable(folder).map_err(unwritable(path, "written"))?)
 }
@@ -307,11 +309,11 @@ fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
 /// That something could not be created or written there.
 fn unwritable(path: &Path, action: &str) -> impl FnOnce(io::Error) -> FileError {
     let what = format!("{} could not be {action}", path.display());
-    |error| FileError::of(what)(error).with_hint("give a place that you may write to")
+    |error| FileError::context(what)(error).with_hint("give a place that you may write to")
 }
 
 /// The folder is made where it is missing; files of these names are replaced.
 fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> miette::Result<()> {
-    fs::create_dir_all(folder).map_err(FileError::of(format!("{} could not be created", folder.display())))?;
+    fs::create_dir_all(folder).map_err(FileError::context(format!("{} could not be created", folder.display())))?;
     write_text(&folder.join(format!("{name}.{extension}")), text)
 }

@@ -15,8 +15,8 @@ Serve one model over HTTP: OpenAI's endpoints for texts and chats, and exact pro
   POST /v1/score              exact probabilities of labels and continuations, with their mass
   GET  /v1/models, /health, /openapi.json
 
-Unsupported fields are rejected by name. Concurrent requests run together and share prefixes; each answer is bit-identical \
-to the answer of the request alone.
+Unsupported fields are rejected by name. Concurrent requests run together and share prefixes; each answer is \
+bit-identical to the answer of the request alone.
 
 The first line of standard output is the address. The server listens only on this machine, unless --host sets another \
 address, which requires a token. Ctrl-C stops the server after pending requests are answered.";
@@ -189,7 +189,7 @@ mod served {
                     let text = File::open(path)
                         .and_then(|file| skip_byte_order_mark(BufReader::new(file)))
                         .and_then(io::read_to_string)
-                        .map_err(FileError::of(format!("cannot read {shown}")))?;
+                        .map_err(FileError::context(format!("cannot read {shown}")))?;
                     (shown, text)
                 }
                 None => match std::env::var("PROBITY_TOKEN") {

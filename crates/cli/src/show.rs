@@ -21,6 +21,7 @@ use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES
 use serde_json::Value;
 
 use crate::error::JsonError;
+use crate::events::verdict_text;
 use crate::exit::Completed;
 use crate::terminal::{counted, print, table, table_text, visible, visible_line};
 
@@ -101,9 +102,12 @@ impl RunShowArgs {
     /// All tables of the run.
     fn tables(&self) -> miette::Result<Completed> {
         let run = ReportedRun::open(&self.run)?;
+        let verdict = run.verdict();
         let signature = run.signature().map(visible_line);
         let report = RunReport::new(vec![run], Options::default())?;
-        report.tables().try_for_each(|table| print(&table_text(table)))?;
+        print(&verdict_text(&verdict))?;
+        let tables = report.tables().filter(|table| table.id != RunReport::VERDICTS);
+        tables.into_iter().try_for_each(|table| print(&table_text(table)))?;
         signature.iter().try_for_each(|line| print(line))?;
         Ok(Completed::Success)
     }
@@ -146,7 +150,7 @@ impl RunShowArgs {
         // Only what answers depend on is taken from the run: threads and budgets change no bit.
         let options = LoadOptions {
             precision: serde_json::from_value(of_run("precision"))
-                .map_err(JsonError::of("the manifest names no precision"))?,
+                .map_err(JsonError::context("the manifest names no precision"))?,
             // One of several copies is enough for the questions about one sample.
             devices: of_run("device").as_str().unwrap_or("cpu").parse::<DeviceList>()?.one_copy(),
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),

@@ -17,10 +17,11 @@ Write Slurm scripts that run a recipe in parts: an array of tasks, and a job tha
 
 Each task does its part of every run that judges samples of its own (`probity run RECIPE --shard I/N --resume`), with \
 one model in memory at a time. A killed or preempted task is requeued, at most five times, and continues where it \
-stopped. The second job waits for all tasks, merges the parts of each run into the folder that the recipe names, and does \
-the rest of the recipe (`meta`, the report). Everything is checked first, as by `probity recipe check`.
+stopped. The second job waits for all tasks, merges the parts of each run into the folder that the recipe names, and \
+does the rest of the recipe (`meta`, the report). Everything is checked first, as by `probity recipe check`.
 
-Binary, recipe, data and models must be visible to every node under the same paths. Only Slurm itself uses the network.";
+Binary, recipe, data and models must be visible to every node under the same paths. Only Slurm itself uses the \
+network.";
 
 /// Options of `slurm`.
 #[derive(Debug, Args)]
@@ -93,7 +94,7 @@ fn binary(called: &OsStr) -> miette::Result<PathBuf> {
     if called.is_absolute() && called.is_file() {
         return Ok(called);
     }
-    Ok(std::env::current_exe().map_err(FileError::of("cannot determine the path of the binary"))?)
+    Ok(std::env::current_exe().map_err(FileError::context("cannot determine the path of the binary"))?)
 }
 
 /// A recipe that cannot be done in so many parts.
@@ -134,7 +135,7 @@ impl SlurmArgs {
                 return Err(NoParts { why, hint: "add samples to its data" }.into());
             }
         }
-        let here = std::env::current_dir().map_err(FileError::of("cannot determine the working folder"))?;
+        let here = std::env::current_dir().map_err(FileError::context("cannot determine the working folder"))?;
         let binary = binary(called)?;
         for (what, path) in [("the working folder", &here), ("--dir", &self.dir)] {
             let shown = path.display().to_string();
@@ -148,8 +149,8 @@ impl SlurmArgs {
                 .into());
             }
         }
-        let dir = std::path::absolute(&self.dir).map_err(FileError::of("cannot determine the working folder"))?;
-        std::fs::create_dir_all(&dir).map_err(FileError::of(format!("cannot create {}", dir.display())))?;
+        let dir = std::path::absolute(&self.dir).map_err(FileError::context("cannot determine the working folder"))?;
+        std::fs::create_dir_all(&dir).map_err(FileError::context(format!("cannot create {}", dir.display())))?;
         let (parts, merge) = (dir.join("parts.sbatch"), dir.join("merge.sbatch"));
         write_text(&parts, &self.parts(&here, &binary, &dir))?;
         write_text(&merge, &self.merge(&here, &binary, &dir, &merged))?;
@@ -157,8 +158,8 @@ impl SlurmArgs {
         if !self.submit {
             let by = format!(
                 "id=$(sbatch --parsable {})\nsbatch --dependency=afterok:\"$id\" {}",
-                shown(&parts),
-                shown(&merge)
+                shell_path(&parts),
+                shell_path(&merge)
             );
             print(&format!(
                 "{what}: the scripts are in {}; submit them with\n\n{by}",
@@ -180,7 +181,7 @@ impl SlurmArgs {
         let fixed = [format!("--job-name=probity-{name}"), "--open-mode=append".to_owned(), "--requeue".to_owned()];
         let options: Vec<String> = fixed.into_iter().chain(given).chain(more.iter().cloned()).collect();
         let lines = options.join("\n#SBATCH ");
-        format!("#!/bin/bash\n#SBATCH {lines}\nset -u\ncd {} || exit 2\n", shown(here))
+        format!("#!/bin/bash\n#SBATCH {lines}\nset -u\ncd {} || exit 2\n", shell_path(here))
     }
 
     fn parts(&self, here: &Path, binary: &Path, dir: &Path) -> String {
@@ -192,7 +193,7 @@ impl SlurmArgs {
         ];
         options.extend(self.gpus.as_ref().map(|gpus| format!("--gpus={gpus}")));
         let head = self.head(here, "parts", &options);
-        let (binary, recipe) = (shown(binary), shown(&self.recipe));
+        let (binary, recipe) = (shell_path(binary), shell_path(&self.recipe));
         format!(
             "{head}\
              srun {binary} run {recipe} --shard \"$SLURM_ARRAY_TASK_ID/{of}\" --resume --progress lines\n\
@@ -210,23 +211,23 @@ impl SlurmArgs {
         let options = [format!("--output=\"{}\"", dir.join("merge.log").display())];
         let mut script = self.head(here, "merge", &options);
         for out in merged {
-            let parts: Vec<String> = (1..=of).map(|number| shown(&Shard { number, of }.folder(out))).collect();
+            let parts: Vec<String> = (1..=of).map(|number| shell_path(&Shard { number, of }.folder(out))).collect();
             let line = format!(
                 "{} merge {} --out {} --resume --progress lines || exit $?\n",
-                shown(binary),
+                shell_path(binary),
                 parts.join(" "),
-                shown(out)
+                shell_path(out)
             );
             script.push_str(&line);
         }
-        let rest = format!("{} run {} --resume --progress lines\n", shown(binary), shown(&self.recipe));
+        let rest = format!("{} run {} --resume --progress lines\n", shell_path(binary), shell_path(&self.recipe));
         script.push_str(&rest);
         script
     }
 }
 
 /// A path as a word of the shell that no command takes for an option.
-fn shown(path: &Path) -> String {
+fn shell_path(path: &Path) -> String {
     let shown = path.display().to_string();
     quoted(&if shown.starts_with('-') { format!("./{shown}") } else { shown })
 }
@@ -236,7 +237,7 @@ fn submit(script: &Path, after: Option<&str>) -> miette::Result<String> {
     let mut command = Command::new("sbatch");
     command.arg("--parsable").args(after.map(|id| format!("--dependency=afterok:{id}"))).arg(script);
     let output = command.stdin(Stdio::null()).output().map_err(|error| {
-        FileError::of("cannot start sbatch")(error).with_hint("submit the scripts where Slurm is installed")
+        FileError::context("cannot start sbatch")(error).with_hint("submit the scripts where Slurm is installed")
     })?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() {

@@ -106,7 +106,7 @@ fn parts(word: &str, room: usize) -> impl Iterator<Item = (&str, bool)> {
 pub(crate) fn table_text(of: &Table) -> String {
     let mut text = format!("{}\n", visible(&of.title));
     if !of.columns.is_empty() {
-        let rows: Vec<Vec<String>> = of.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
+        let rows: Vec<Vec<String>> = of.rows.iter().map(|row| row.iter().map(Cell::to_text).collect()).collect();
         text.push_str(&table(&of.columns, &rows));
         text.push('\n');
     }
@@ -223,13 +223,13 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
 }
 
 /// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn eprint_wrapped(text: &str) {
     let width = width_of(&io::stderr(), terminal_size::terminal_size_of(io::stderr()));
-    tell_line(&wrapped_within(text, width, 2));
+    eprint_line(&wrapped_within(text, width, 2));
 }
 
 /// A line that another program reads, as it is.
-pub(crate) fn tell_line(text: &str) {
+pub(crate) fn eprint_line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

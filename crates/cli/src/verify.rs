@@ -14,11 +14,11 @@ pub(crate) const LONG_ABOUT: &str = "\
 Check that a run folder is unchanged: the manifest by its seal, the files that it lists by length and SHA-256, and the \
 answers row by row and all together.
 
-An unfinished run that did not stop after a stage has only answers and the tables of finished stages to check; its other \
-files follow from them. Folders of cached answers (--cache) are checked too. All problems are listed. The exit code is 1 \
-if there are any, and 2 if a folder is not a run. The printed command with --resume repairs a run: it recomputes damaged \
-answers and rewrites all other files. If the manifest is lost or the database cannot be opened, use a new folder and \
-pass the old one with --cache to reuse the answers that can be read.";
+An unfinished run that did not stop after a stage has only answers and the tables of finished stages to check; its \
+other files follow from them. Folders of cached answers (--cache) are checked too. All problems are listed. The exit \
+code is 1 if there are any, and 2 if a folder is not a run. The printed command with --resume repairs a run: it \
+recomputes damaged answers and rewrites all other files. If the manifest is lost or the database cannot be opened, \
+use a new folder and pass the old one with --cache to reuse the answers that can be read.";
 
 /// Options of `check`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ impl RunCheckArgs {
     pub(crate) fn run(self) -> miette::Result<Completed> {
         let mut completed = Completed::Success;
         for folder in &self.folder {
-            let checked = CheckedRun::of(folder);
+            let checked = CheckedRun::check(folder);
             completed = match &checked {
                 // A folder that is no run keeps no other from being checked.
                 Err(_) => Completed::InPart,

@@ -150,7 +150,7 @@ mod tests {
             reader.lines().find_map(Result::err).map(|error| error.to_string()).unwrap_or_default()
         };
         for cut in ["[", "[{\"a\": 1}", "[{\"a\": 1},", "[{\"a\": 1}, {\"a\": ", "[{\"a\": \"]"] {
-            assert!(error(cut).contains("cut off"), "{cut}: {}", error(cut));
+            assert!(error(cut).contains("truncated"), "{cut}: {}", error(cut));
         }
         assert!(error("[1][2]").contains("after the JSON array") && error("[1] x").contains("after the JSON array"));
         assert!(

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::SharedText;
 use crate::column::{ColumnPath, TableRow};
 use crate::conversation::conversation;
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::values::kind;
 
 /// Maximum number of columns listed in a message.
@@ -64,7 +64,7 @@ fn texts_of<'v>(item: &'v Value, texts: &mut Vec<&'v str>) -> Result<(), &'v Val
 pub(crate) fn not_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
     let what = if column.is_each() { "in an item: " } else { "" };
     let error = cell(field, column, format!("{what}expected a string, found {}", kind(value)));
-    let name = shown(&column.name);
+    let name = excerpt(&column.name);
     match (value, first_item(value)) {
         (Value::Object(keys), _) => {
             let keys: Vec<String> = keys.keys().cloned().collect();
@@ -118,7 +118,7 @@ pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> 
 
 /// Formats names for a message.
 pub(crate) fn listed(names: &[String]) -> String {
-    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", shown(name))).collect();
+    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", excerpt(name))).collect();
     if names.len() > LISTED {
         list.push(format!("and {} more", names.len() - LISTED));
     }

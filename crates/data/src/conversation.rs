@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::values::kind;
 
 /// Messages as one text: the text of the only message, or of the last one if `last_alone`; otherwise each turn with its
@@ -72,7 +72,7 @@ fn part_lines(part: &Value) -> Result<Vec<String>, String> {
         (Some("tool_use"), _) => Ok(vec![tool_call(part, "input")?]),
         (Some("tool_result"), _) => content_lines(&part["content"]),
         (Some("text" | "input_text" | "output_text") | None, Some(text)) => Ok(vec![text.to_owned()]),
-        (Some(other), _) => Err(format!("its content has a part of type `{}`, which is not text", shown(other))),
+        (Some(other), _) => Err(format!("its content has a part of type `{}`, which is not text", excerpt(other))),
         (None, None) => Err("its content has a part without text".to_owned()),
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             of(json!([{"type": "image_url"}])),
             "message 2: its content has a part of type `image_url`, which is not text"
         );
-        assert_eq!(of(json!(3)), "message 2: its content is a number, not a text");
+        assert_eq!(of(json!(3)), "message 2: its content is a number, not text");
         assert_eq!(of(json!(null)), "message 2: it has neither text nor a tool call");
         for other in [json!([]), json!("a"), json!([{"role": "user"}]), json!([{"text": "a"}])] {
             assert_eq!(conversation(&other, false), None, "{other}");

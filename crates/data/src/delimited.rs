@@ -43,11 +43,11 @@ impl<R: BufRead> Delimited<R> {
         if let Some(name) = repeated(&table.columns) {
             return Err((
                 1,
-                LineError::content("", format!("two columns are named `{}`", crate::line_error::shown(name))),
+                LineError::content("", format!("two columns are named `{}`", crate::line_error::excerpt(name))),
             ));
         }
         if let Some(Start { line, wrong: Some(wrong) }) = table.reader.get_mut().starts.pop_front() {
-            return Err((line, wrong.told()));
+            return Err((line, wrong.to_line_error()));
         }
         table.wanted = vec![true; table.columns.len()];
         Ok(table)
@@ -112,7 +112,7 @@ impl<R: BufRead> Iterator for Delimited<R> {
         let item = match (read, quotes) {
             (Ok(false), _) => return None,
             // Wrong quotes also explain a wrong number of cells.
-            (Ok(true) | Err(_), Some(wrong)) => Err(wrong.told()),
+            (Ok(true) | Err(_), Some(wrong)) => Err(wrong.to_line_error()),
             (Ok(true), None) => Ok(self.row(&record)),
             (Err(e), None) => Err(self.explain(&e)),
         };
@@ -157,7 +157,7 @@ enum WrongQuotes {
 }
 
 impl WrongQuotes {
-    fn told(&self) -> LineError {
+    fn to_line_error(&self) -> LineError {
         let (why, hint) = match self {
             Self::TextAfter => {
                 ("text after a closing quote".to_owned(), "write a quote inside a quoted cell as two: \"a 5\"\" nail\"")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::open::{file_name, open, read_whole};
 use crate::{DataError, JsonLines, LineProblems};
 
@@ -57,7 +57,7 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
                     document.id = file.display().to_string();
                 }
                 if !known.insert(document.id.clone()) {
-                    let why = format!("duplicate document id `{}`", shown(&document.id));
+                    let why = format!("duplicate document id `{}`", excerpt(&document.id));
                     let error = LineError::content("id", why).with_hint("give each document a unique `id`");
                     return Err(problem(&file, line, error));
                 }
@@ -272,16 +272,16 @@ mod tests {
     use crate::error::hint_of;
 
     #[expect(clippy::unnecessary_wraps, reason = "what counts tokens may fail")]
-    fn words(texts: &[&str]) -> Result<Vec<usize>, Infallible> {
+    fn count_words(texts: &[&str]) -> Result<Vec<usize>, Infallible> {
         Ok(texts.iter().map(|text| text.split_whitespace().count()).collect())
     }
 
     #[test]
     fn passages_are_whole_sentences_that_overlap() {
         let text = "One two three. Four five.\n\nSix seven eight nine. Ten.";
-        let Ok(found) = passages(text, 6, 2, words);
+        let Ok(found) = passages(text, 6, 2, count_words);
         assert_eq!(found, ["One two three. Four five.", "Four five.\n\nSix seven eight nine.", "Ten."]);
-        let Ok(found) = passages(text, 100, 10, words);
+        let Ok(found) = passages(text, 100, 10, count_words);
         assert_eq!(found, [text]);
         let long = "a".repeat(100);
         let count = |texts: &[&str]| -> Result<Vec<usize>, Infallible> {
@@ -289,9 +289,9 @@ mod tests {
         };
         let Ok(found) = passages(&long, 4, 0, count);
         assert_eq!(found.iter().map(String::len).collect::<Vec<_>>(), [32, 32, 32, 4]);
-        let Ok(found) = passages("a b c d e f g. h", 3, 0, words);
+        let Ok(found) = passages("a b c d e f g. h", 3, 0, count_words);
         assert_eq!(found, ["a b c", "d e f", "g. h"]);
-        let Ok(found) = passages("a b c d e f g. h", 3, 9, words);
+        let Ok(found) = passages("a b c d e f g. h", 3, 9, count_words);
         assert!(found.len() < 9 && found.last().is_some_and(|last| last.ends_with('h')), "{found:?}");
     }
 
@@ -318,16 +318,12 @@ mod tests {
             ["b.md=# B\n", "x=X", "c.jsonl:3=Y", "sub/a.txt=A"]
         );
         for (path, part, hint) in [
-            (write("empty.txt", b" \n"), "the document is empty", "leave it out"),
+            (write("empty.txt", b" \n"), "the document is empty", "remove it"),
             (write("binary.txt", b"a\nb\0"), "binary.txt: it contains a NUL", "UTF-8"),
             (write("latin.txt", b"a\n\nb\xe9"), "latin.txt: it is not valid UTF-8", "UTF-8"),
-            (write("none.jsonl", b"\n"), "contains no documents", "leave it out"),
+            (write("none.jsonl", b"\n"), "contains no documents", "remove it"),
             (write("bad.jsonl", b"{\"id\": \"x\"}\n"), "bad.jsonl", "{\"id\": \"a1\""),
-            (
-                write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"),
-                "blank.jsonl: field `text`",
-                "leave it out",
-            ),
+            (write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"), "blank.jsonl: field `text`", "remove it"),
             (folder.path().join("absent.txt"), "absent.txt", ""),
         ] {
             let error = read(&[path]).expect_err("refused");
@@ -335,7 +331,7 @@ mod tests {
             assert!(told.contains(part) && said.contains(hint), "{part}: {told} / {said}");
         }
         let error = read(&[lines.clone(), lines]).expect_err("twice").to_string();
-        assert!(error.contains("called `x` was there before"), "{error}");
+        assert!(error.contains("duplicate document id `x`"), "{error}");
         let empty = tempfile::tempdir().expect("temporary folder");
         assert!(read(&[empty.path().to_owned()]).expect_err("empty").to_string().contains("no document"));
     }

@@ -36,7 +36,7 @@ impl DataFormat {
     }
 
     /// Detects the format from the first (unpacked) bytes, then from the file name; JSON lines by default.
-    pub(crate) fn told_by(start: &[u8], path: &Path) -> Self {
+    pub(crate) fn detect(start: &[u8], path: &Path) -> Self {
         // Before the name: no text begins with these bytes.
         if start.starts_with(b"PAR1") {
             return Self::Parquet;
@@ -126,7 +126,7 @@ mod tests {
             (b"text", "-", DataFormat::Jsonl),
         ];
         for (start, name, expected) in cases {
-            assert_eq!(DataFormat::told_by(start, Path::new(name)), expected, "{name}");
+            assert_eq!(DataFormat::detect(start, Path::new(name)), expected, "{name}");
         }
     }
 

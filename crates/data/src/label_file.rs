@@ -102,7 +102,7 @@ impl LabelAppender {
             _ => {}
         }
         let bytes = read_all(&file, LONGEST).map_err(failed("read"))?;
-        let held = LabelFile::of(&bytes, name.clone())?;
+        let held = LabelFile::parse(&bytes, name.clone())?;
         let whole = whole_lines(&bytes);
         if whole.len() < bytes.len() {
             file.set_len(whole.len() as u64).map_err(failed("repaired"))?;
@@ -186,7 +186,7 @@ mod tests {
         file.rows.iter().map(|(_, row)| row.task.subject.clone()).collect()
     }
 
-    fn of(ids: &[&str]) -> Vec<LabelSubject> {
+    fn subjects(ids: &[&str]) -> Vec<LabelSubject> {
         ids.iter().map(|id| LabelSubject::Candidate((*id).into())).collect()
     }
 
@@ -197,14 +197,14 @@ mod tests {
         let (mut appender, held) = LabelAppender::open(&path).expect("made");
         assert!(held.rows.is_empty());
         appender.append(&row("a")).expect("kept");
-        assert_eq!(candidates(&read_labels(&path).expect("readable")), of(&["a"]));
+        assert_eq!(candidates(&read_labels(&path).expect("readable")), subjects(&["a"]));
         let busy = LabelAppender::open(&path).expect_err("locked");
         assert!(matches!(&busy, LabelFileError::Busy { .. }), "{busy:?}");
         drop(appender);
         let (mut appender, held) = LabelAppender::open(&path).expect("opened");
-        assert_eq!(candidates(&held), of(&["a"]));
+        assert_eq!(candidates(&held), subjects(&["a"]));
         appender.append(&row("b")).expect("kept");
-        assert_eq!(candidates(&read_labels(&path).expect("readable")), of(&["a", "b"]));
+        assert_eq!(candidates(&read_labels(&path).expect("readable")), subjects(&["a", "b"]));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         }
         std::fs::write(&path, &whole).expect("written");
         appender.append(&row("b")).expect("as it was");
-        assert_eq!(candidates(&read_labels(&path).expect("readable")), of(&["a", "b"]));
+        assert_eq!(candidates(&read_labels(&path).expect("readable")), subjects(&["a", "b"]));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             std::fs::write(&path, found).expect("written");
             let (mut appender, _) = LabelAppender::open(&path).expect("mended");
             appender.append(&row("c")).expect("kept");
-            assert_eq!(candidates(&read_labels(&path).expect("readable")), of(expected));
+            assert_eq!(candidates(&read_labels(&path).expect("readable")), subjects(expected));
         }
         for stranger in ["my notes", "my notes\n", "{\"id\": \"1\"}\n"] {
             std::fs::write(&path, stranger).expect("written");

@@ -7,7 +7,7 @@ use probity_lm::nearest;
 use serde::Deserialize;
 
 use crate::labels::{LabelSubject, LabelTask};
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::open::{file_name, open};
 use crate::{DataError, JsonLines, LineError, LineProblems, Sample};
 
@@ -57,7 +57,7 @@ impl TaskLine {
         if self.attribute.as_ref().is_some_and(String::is_empty) {
             wrong.push(LineError::content("attribute", "empty").with_hint("omit it to label overall preference"));
         }
-        match LabelSubject::of(self.candidate, self.candidate_i, self.candidate_j) {
+        match LabelSubject::from_fields(self.candidate, self.candidate_i, self.candidate_j) {
             Ok(subject) if wrong.is_empty() => Ok(LabelTask { item: self.item, attribute: self.attribute, subject }),
             subject => {
                 wrong.extend(subject.err());
@@ -77,7 +77,7 @@ impl TaskLine {
 
 fn unknown_item(item: &str, samples: &BTreeMap<&str, &Sample>) -> LineError {
     let near = nearest(item, samples.keys().copied());
-    let why = format!("unknown sample `{}`{}", shown(item), the_nearest(near));
+    let why = format!("unknown sample `{}`{}", excerpt(item), the_nearest(near));
     LineError::content("item", why).with_hint("pass the samples of the tasks with --data")
 }
 
@@ -86,12 +86,12 @@ fn unknown_candidate(sample: &Sample, field: &str, id: &str) -> Option<LineError
         return None;
     }
     let near = nearest(id, sample.candidates.iter().map(|candidate| candidate.id.as_str()));
-    let why = format!("sample `{}` has no candidate `{}`{}", shown(&sample.id), shown(id), the_nearest(near));
+    let why = format!("sample `{}` has no candidate `{}`{}", excerpt(&sample.id), excerpt(id), the_nearest(near));
     Some(LineError::content(field, why).with_hint("pass the samples of the tasks with --data"))
 }
 
 fn the_nearest(near: Option<&str>) -> String {
-    near.map(|name| format!("; did you mean `{}`?", shown(name))).unwrap_or_default()
+    near.map(|name| format!("; did you mean `{}`?", excerpt(name))).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use probity_lm::without_byte_order_mark;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::open::{file_name, read_whole};
 use crate::sample::called_tie;
 use crate::values::{MOST_SCORE, NumberError};
@@ -103,12 +103,12 @@ pub fn read_labels(path: &Path) -> Result<LabelFile, DataError> {
     if bytes.trim_ascii().is_empty() {
         return Err(DataError::Empty { file, example: EXAMPLE });
     }
-    LabelFile::of(&bytes, file)
+    LabelFile::parse(&bytes, file)
 }
 
 impl LabelFile {
     /// The labels in the bytes of a file.
-    pub(crate) fn of(bytes: &[u8], file: String) -> Result<Self, DataError> {
+    pub(crate) fn parse(bytes: &[u8], file: String) -> Result<Self, DataError> {
         let whole = whole_lines(bytes);
         let mut problems = LineProblems { example: Some(EXAMPLE), ..LineProblems::new(file.clone()) };
         let mut counting: BTreeMap<(Option<String>, LabelTask), (usize, LabelRow)> = BTreeMap::new();
@@ -205,7 +205,7 @@ impl LabelLine {
     /// The row, or all errors of the line.
     fn row(self) -> Result<LabelRow, Vec<LineError>> {
         let mut wrong = Vec::new();
-        let subject = LabelSubject::of(self.candidate, self.candidate_i, self.candidate_j);
+        let subject = LabelSubject::from_fields(self.candidate, self.candidate_i, self.candidate_j);
         let label = match (self.preferred, self.score, self.skipped, self.withdrawn) {
             (Some(preferred), None, false, false) => Ok(Label::Preferred(preferred)),
             (None, Some(score), false, false) => Ok(Label::Score(score)),
@@ -246,7 +246,7 @@ impl LabelLine {
 fn unfit(subject: &LabelSubject, label: &Label) -> Option<LineError> {
     match (subject, label) {
         (LabelSubject::Pair { i, j }, Label::Preferred(Preference::Candidate(id))) if id != i && id != j => {
-            let why = format!("`{}` is neither candidate, nor `{TIE}`", shown(id));
+            let why = format!("`{}` is neither candidate, nor `{TIE}`", excerpt(id));
             Some(LineError::content("preferred", why))
         }
         (LabelSubject::Candidate(_), Label::Preferred(_)) => {
@@ -267,7 +267,7 @@ impl LabelSubject {
     }
 
     /// The subject named by the field `candidate`, or by `candidate_i` and `candidate_j`.
-    pub(crate) fn of(
+    pub(crate) fn from_fields(
         candidate: Option<String>,
         candidate_i: Option<String>,
         candidate_j: Option<String>,
@@ -290,10 +290,10 @@ mod tests {
     const PAIR: &str = r#"{"item":"1","attribute":"flow","candidate_i":"a","candidate_j":"b","preferred":"a"}"#;
 
     fn read(lines: &[&str]) -> Result<Vec<(usize, LabelRow)>, DataError> {
-        LabelFile::of((lines.join("\n") + "\n").as_bytes(), "l.jsonl".into()).map(|file| file.rows)
+        LabelFile::parse((lines.join("\n") + "\n").as_bytes(), "l.jsonl".into()).map(|file| file.rows)
     }
 
-    fn told(line: &str) -> String {
+    fn error_text(line: &str) -> String {
         read(&[line]).expect_err("refused").to_string()
     }
 
@@ -353,7 +353,7 @@ mod tests {
             (r#"{"item":"1","candidate":"a","preferred":"a"}"#.to_owned(), "field `preferred`: of one candidate"),
         ];
         for (line, why) in cases {
-            let told = told(&line);
+            let told = error_text(&line);
             assert!(told.starts_with("broken line 1 of l.jsonl: ") && told.contains(why), "{line}\n{told}");
         }
         let many = read(&[PAIR, "{", PAIR, "[]"]).expect_err("refused").to_string();
@@ -366,7 +366,7 @@ mod tests {
             .map(|line| format!("{line}\n"));
         let whole = lines.concat();
         for cut in 0..whole.len() {
-            let read = LabelFile::of(&whole.as_bytes()[..cut], "l.jsonl".into()).expect("good before the cut");
+            let read = LabelFile::parse(&whole.as_bytes()[..cut], "l.jsonl".into()).expect("good before the cut");
             // A line is complete once its last bracket is written.
             let there = lines.iter().scan(0, |end, line| {
                 *end += line.len();
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn a_last_line_that_is_not_ours_is_no_half_line() {
         for last in ["notes", r#"{"id":"1","context":"#, r#"{"item":1}"#, r#"{"item":"1"} {"#] {
-            let error = LabelFile::of(format!("{PAIR}\n{last}").as_bytes(), "l.jsonl".into()).expect_err("refused");
+            let error = LabelFile::parse(format!("{PAIR}\n{last}").as_bytes(), "l.jsonl".into()).expect_err("refused");
             assert!(error.to_string().starts_with("broken line 2"), "{last}\n{error}");
         }
     }

@@ -41,7 +41,7 @@ pub enum LineError {
         hint: Option<String>,
     },
     /// Invalid value in a table column.
-    #[error("column `{}`{}: {why}", shown(column), if field.is_empty() { String::new() } else { format!(" ({})", shown(field)) })]
+    #[error("column `{}`{}: {why}", excerpt(column), if field.is_empty() { String::new() } else { format!(" ({})", excerpt(field)) })]
     Cell {
         /// The column, or the path into it.
         column: String,
@@ -140,11 +140,11 @@ impl Diagnostic for LineError {
 pub(crate) const TO_UTF8: &str = "convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8";
 
 fn at(field: &str) -> String {
-    if field.is_empty() || field == "." { String::new() } else { format!("field `{}`: ", shown(field)) }
+    if field.is_empty() || field == "." { String::new() } else { format!("field `{}`: ", excerpt(field)) }
 }
 
 /// Prepares text from a file for a message: escapes control characters and shortens long text.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     // A name or value in a malformed file may be a whole article; a message should fit on one line.
     const LONGEST: usize = 80;
     let mut shown: String = text.chars().take(LONGEST).flat_map(|c| escape(c).collect::<Vec<_>>()).collect();
@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn hostile_text_is_escaped_and_cut() {
-        assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
-        assert_eq!(shown("it's \"fine\""), "it's \"fine\"");
-        assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
-        assert_eq!(shown("\u{202e}evil"), "\\u{202e}evil");
+        assert_eq!(excerpt("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        assert_eq!(excerpt("it's \"fine\""), "it's \"fine\"");
+        assert_eq!(excerpt(&"x".repeat(500)).chars().count(), 81);
+        assert_eq!(excerpt("\u{202e}evil"), "\\u{202e}evil");
     }
 }

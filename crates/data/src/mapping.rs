@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use probity_lm::nearest;
 use probity_options::written_as_text;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 
 /// A field of a sample, as written in a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl FromStr for Field {
                 Some(("candidate", name)) if !name.is_empty() => Self::Candidate(Some(name.to_owned())),
                 Some(("score", of)) if !of.is_empty() => Self::Score(of.to_owned()),
                 Some(("preference", value)) if !value.is_empty() => Self::PreferenceValue(value.to_owned()),
-                _ => return Err(MappingError::UnknownField { field: shown(text), nearest: near_field(text) }),
+                _ => return Err(MappingError::UnknownField { field: excerpt(text), nearest: near_field(text) }),
             },
         })
     }
@@ -104,7 +104,7 @@ fn near_field(text: &str) -> Option<String> {
         ["id", "context", "instruction", "text", "candidate", "candidate-id", "reference", "score", "preference"];
     let near = nearest(stem, stems)?;
     Some(match rest {
-        Some(rest) if !rest.is_empty() => shown(&format!("{near}.{rest}")),
+        Some(rest) if !rest.is_empty() => excerpt(&format!("{near}.{rest}")),
         _ if near == "score" => "score.ATTRIBUTE".to_owned(),
         _ if near == "text" => "text.NAME".to_owned(),
         _ => near.to_owned(),
@@ -166,17 +166,17 @@ impl FromStr for MapEntry {
 
     fn from_str(text: &str) -> Result<Self, MappingError> {
         // Split at the first `=`: column names may contain more of them, field names contain none.
-        let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
+        let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(excerpt(text)))?;
         let field = field.trim();
         let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
         // A value may be empty, a column name may not.
         if column.is_empty() && !constant {
-            return Err(MappingError::Form(shown(text)));
+            return Err(MappingError::Form(excerpt(text)));
         }
         let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
         // An empty value disables the column named after the field.
         if constant && !entry.is_left_out() && !entry.field.may_be_constant() {
-            return Err(MappingError::Constant(shown(&entry.field.to_string())));
+            return Err(MappingError::Constant(excerpt(&entry.field.to_string())));
         }
         Ok(entry)
     }
@@ -224,8 +224,8 @@ impl Mapping {
             known.field == entry.field && (!entry.field.takes_several() || is_repeated)
         };
         if let Some(known) = self.entries.iter().find(twice) {
-            let (field, first, second) = (entry.field.to_string(), shown(&known.column), shown(&entry.column));
-            return Err(MappingError::Twice { field: shown(&field), first, second });
+            let (field, first, second) = (entry.field.to_string(), excerpt(&known.column), excerpt(&entry.column));
+            return Err(MappingError::Twice { field: excerpt(&field), first, second });
         }
         self.entries.push(entry);
         Ok(())

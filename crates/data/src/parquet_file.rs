@@ -12,7 +12,7 @@ use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
 use crate::column::{TableRow, names, repeated};
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::parquet_footer;
 
 /// Rows decoded at a time per column. Kept small because texts may be long.
@@ -54,7 +54,7 @@ impl ParquetRows {
         let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
         // A row is a map: the second of two columns with one name would replace the first.
         if let Some(name) = repeated(&columns) {
-            return Err(LineError::content("", format!("two columns are named `{}`", shown(name))));
+            return Err(LineError::content("", format!("two columns are named `{}`", excerpt(name))));
         }
         let wanted = columns.clone();
         Ok(Self { file: Box::new(file), columns, wanted, group: 0, rows: None, number: 0, finished: false })
@@ -106,7 +106,7 @@ fn check_counts(group: &dyn RowGroupReader) -> Result<(), parquet::errors::Parqu
         let flat = column.column_descr().max_rep_level() == 0;
         let values = column.num_values();
         if rows < 0 || values < rows || (flat && values != rows) {
-            let name = shown(&column.column_path().string());
+            let name = excerpt(&column.column_path().string());
             let why = format!("column `{name}` has {values} values in a group of {rows} rows");
             return Err(parquet::errors::ParquetError::General(why));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::mapping::Field;
 use crate::plan::PreparedMapping;
 use crate::{Candidate, Preference, Sample, SharedText, TIE};
@@ -40,7 +40,7 @@ impl PartialSample {
     /// Merges a later row of the same sample. Contradictions are returned as errors and the earlier value is kept.
     pub(crate) fn add(&mut self, row: Self, plan: &PreparedMapping) -> Vec<LineError> {
         let mut wrong = Vec::new();
-        let (first, id) = (self.place, shown(&self.id));
+        let (first, id) = (self.place, excerpt(&self.id));
         let mut differs = |field: &str| {
             let column = plan
                 .columns()
@@ -74,7 +74,7 @@ impl PartialSample {
                     let why = format!(
                         "duplicate candidate `{}` of sample `{id}`, first on line \
                                        {line}",
-                        shown(&candidate.id)
+                        excerpt(&candidate.id)
                     );
                     wrong.push(LineError::content("candidate-id", why));
                 }
@@ -140,14 +140,14 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
         LineError::cell(&column, "preference", why)
     };
     let ids =
-        || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
+        || candidates.iter().map(|candidate| format!("`{}`", excerpt(&candidate.id))).collect::<Vec<_>>().join(", ");
     // The user's mapping comes first, even over a candidate of that name.
     if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
         // If candidates have ids of their own, a mapped value may be a position instead.
         let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
         let placed = || place().map(|candidate| Preference::Candidate(candidate.id.clone()));
         return direct(meaning).or_else(placed).ok_or_else(|| {
-            wrong(format!("`{}` is mapped to `{}`, but the candidates are {}", shown(value), shown(meaning), ids()))
+            wrong(format!("`{}` is mapped to `{}`, but the candidates are {}", excerpt(value), excerpt(meaning), ids()))
         });
     }
     if let Some(found) = direct(value) {
@@ -162,11 +162,11 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
     }
     let counted = |from: usize| {
         let example = |(index, candidate): (usize, &Candidate)| {
-            format!("--map preference.{}={}", from + index, shown(&candidate.id))
+            format!("--map preference.{}={}", from + index, excerpt(&candidate.id))
         };
         candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
     };
-    let value = shown(value);
+    let value = excerpt(value);
     // Numbers are not guessed: 1 is the second candidate if counting starts at 0, and the first if it starts at 1.
     Err(if value.parse::<f64>().is_ok() {
         wrong(format!(

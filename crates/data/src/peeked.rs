@@ -33,7 +33,7 @@ impl Peeked {
     }
 
     /// The first row, as a guide to all rows.
-    pub(crate) fn shown(&self) -> FirstRow {
+    pub(crate) fn first_row(&self) -> FirstRow {
         let keys = self.first().map(|row| row.keys().map(str::to_owned).collect());
         FirstRow { keys: keys.unwrap_or_default(), chosen_is_a_conversation: self.chosen_is_a_conversation() }
     }

@@ -10,7 +10,7 @@ use probity_lm::nearest;
 use crate::cell_text::{cell, joined, listed, references};
 use crate::column::{ColumnPath, TableRow, names};
 use crate::conversation::{before_the_answer, conversation, role_without_answer};
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::mapping::{Field, MapEntry, Mapping};
 use crate::partial::PartialSample;
 use crate::values::{NumberError, kind, number, plain};
@@ -151,8 +151,8 @@ impl PreparedMapping {
             (None, slots) => {
                 let attribute = of.rsplit('.').next().unwrap_or(of);
                 let forms: Vec<_> =
-                    slots.iter().map(|slot| shown(&format!("score.{}.{attribute}", slot.called()))).collect();
-                Err(UnfitMapping::Score { of: shown(of), forms: forms.join(" or ") })
+                    slots.iter().map(|slot| excerpt(&format!("score.{}.{attribute}", slot.called()))).collect();
+                Err(UnfitMapping::Score { of: excerpt(of), forms: forms.join(" or ") })
             }
         }
     }
@@ -229,7 +229,7 @@ impl PreparedMapping {
             .and_then(|column| kept(required(Field::CandidateId, column), &mut wrong));
         let mut partial = PartialSample::new(place, id.unwrap_or_default(), context);
         let instruction = instruction.filter(|text| !text.is_empty());
-        match self.asked(row, instruction) {
+        match self.prompt_text(row, instruction) {
             Ok(asked) => partial.instruction = asked,
             Err(error) => wrong.push(error),
         }
@@ -259,7 +259,7 @@ impl PreparedMapping {
 
     /// What the candidates answer: for conversations all messages before the last one, otherwise the text of the
     /// column.
-    fn asked(&self, row: &TableRow, given: Option<SharedText>) -> Result<Option<SharedText>, LineError> {
+    fn prompt_text(&self, row: &TableRow, given: Option<SharedText>) -> Result<Option<SharedText>, LineError> {
         let mut before: Option<(&CandidateColumn, String)> = None;
         // A borrowed text is not a conversation, and inspecting it would copy it.
         for slot in self.slots.iter().filter(|slot| slot.column.shared_text(row).is_none()) {
@@ -274,7 +274,7 @@ impl PreparedMapping {
                 Some((first, other)) if *other != said => {
                     let why = format!(
                         "the conversation before its answer differs from that in `{}`",
-                        shown(&first.column.name)
+                        excerpt(&first.column.name)
                     );
                     return Err(cell(&slot.field(), &slot.column, why));
                 }
@@ -377,7 +377,7 @@ impl PreparedMapping {
             return cell(&field.to_string(), column, "missing value");
         }
         let near = nearest(&column.name, keys.iter().map(String::as_str));
-        let near = near.map(|near| format!("did you mean `{}`? ", shown(near)));
+        let near = near.map(|near| format!("did you mean `{}`? ", excerpt(near)));
         let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
         cell(&field.to_string(), column, "no such column").with_hint(hint)
     }
@@ -396,7 +396,7 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
                 None => id,
             };
             for (attribute, score) in fields.get("scores").and_then(Value::as_object).into_iter().flatten() {
-                let wrong = |source| CandidateError::Score { attribute: shown(attribute), source };
+                let wrong = |source| CandidateError::Score { attribute: excerpt(attribute), source };
                 if let Some(score) = number(score).map_err(wrong)? {
                     scores.insert(attribute.clone(), score);
                 }
@@ -493,7 +493,7 @@ fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Resul
 /// Error for a missing column.
 pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> UnfitMapping {
     let near =
-        nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
-    let (field, column) = (shown(&field.to_string()), shown(column));
+        nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", excerpt(near)));
+    let (field, column) = (excerpt(&field.to_string()), excerpt(column));
     UnfitMapping::NoColumn { field, column, near: near.unwrap_or_default(), columns: listed(columns) }
 }

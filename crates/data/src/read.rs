@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::array::items_as_lines;
 use crate::error::RecordUnit;
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
 use crate::{DataError, JsonLines, LineError, LineProblems, Sample};
@@ -147,13 +147,13 @@ impl<'a, T: Record + 'a> Records<'a, T> {
                 None => (number, item.map_err(|error| with_more::<T>(error, lines.line()))),
             })
         });
-        Self::of(Box::new(items), problems, limit)
+        Self::from_items(Box::new(items), problems, limit)
     }
 }
 
 impl<'a, T: Record> Records<'a, T> {
     /// Streams the records among items, adding to existing problems.
-    pub(crate) fn of(
+    pub(crate) fn from_items(
         items: RecordItems<'a, T>,
         problems: LineProblems,
         limit: Option<usize>,
@@ -207,7 +207,7 @@ impl<'a, T: Record> Records<'a, T> {
         if id.is_empty() {
             wrong.insert(0, LineError::content("id", "empty"));
         } else if let Some(first) = self.places_of_ids.get(id) {
-            let why = format!("duplicate {} `{}`, first on {} {first}", T::KIND, shown(id), self.problems.unit);
+            let why = format!("duplicate {} `{}`, first on {} {first}", T::KIND, excerpt(id), self.problems.unit);
             let error = LineError::content("id", why);
             wrong.insert(0, T::ID_TWICE.into_iter().fold(error, LineError::with_hint));
         // A rejected record does not claim its id, so a corrected copy further down is accepted.
@@ -281,7 +281,7 @@ mod tests {
         let problem = problems(r#"{"id":7,"context":"c","candidates":[]}"#);
         assert!(problem.to_string().contains("field `id`: invalid type: integer `7`"), "{problem}");
         assert!(hint_of(&problem).contains("example of a valid line: {\"id\": \"1\""), "{}", hint_of(&problem));
-        assert!(!hint_of(&problems("{")).contains("a good line"));
+        assert!(!hint_of(&problems("{")).contains("a valid line"));
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         assert!(missing.to_string().contains("absent.jsonl could not be opened"), "{missing}");
         assert!(hint_of(&missing).starts_with("check the path"));
         let wrong = SampleSource::new(folder.path()).samples().expect_err("folder");
-        assert!(hint_of(&wrong).starts_with("give one file"), "{wrong:?}");
+        assert!(hint_of(&wrong).starts_with("name a file"), "{wrong:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::LineError;
 use crate::values::{MOST_SCORE, NumberError, refuse_rounded};
 use probity_lm::nearest;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 
 /// A text that may be borrowed from foreign memory, such as a table in memory. Cloning does not copy the text.
 pub type SharedText = ByteString;
@@ -120,7 +120,7 @@ impl Sample {
             if candidate.id.is_empty() {
                 wrong.push(LineError::content(id, "empty"));
             } else if let Some(first) = seen.get(&candidate.id) {
-                let why = format!("duplicate candidate `{}`, first at candidates[{first}]", shown(&candidate.id));
+                let why = format!("duplicate candidate `{}`, first at candidates[{first}]", excerpt(&candidate.id));
                 wrong.push(LineError::content(id, why));
             // Without a preference, `tie` is an ordinary id.
             } else if candidate.id == TIE && self.preference.is_some() {
@@ -134,8 +134,8 @@ impl Sample {
             && self.candidate(id).is_none()
         {
             let near = nearest(id, self.candidates.iter().map(|c| c.id.as_str()));
-            let near = near.map(|n| format!("; did you mean `{}`?", shown(n))).unwrap_or_default();
-            wrong.push(LineError::content("preference", format!("unknown candidate `{}`{near}", shown(id))));
+            let near = near.map(|n| format!("; did you mean `{}`?", excerpt(n))).unwrap_or_default();
+            wrong.push(LineError::content("preference", format!("unknown candidate `{}`{near}", excerpt(id))));
         }
         wrong
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::column::TableRow;
 use crate::error::RecordUnit;
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, excerpt};
 use crate::open::file_name;
 use crate::rows::SeenColumns;
 use crate::source::{GoodRows, OpenRows, SampleSource};
@@ -143,7 +143,8 @@ impl ColumnReading {
             // The preference is repeated in each row of its item, so rows can contradict each other.
             let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
             if *known != preference {
-                let why = format!("`{}`, but an earlier row of the item has `{}`", shown(&preference), shown(known));
+                let why =
+                    format!("`{}`, but an earlier row of the item has `{}`", excerpt(&preference), excerpt(known));
                 return Err(LineError::cell("preference", "", why));
             }
         }
@@ -186,11 +187,11 @@ impl ColumnReading {
             if let Some(line) = first.get(&key) {
                 let what = [metric, attribute].into_iter().find(|name| !name.is_empty()).unwrap_or("score");
                 let candidate =
-                    row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
+                    row.candidate.as_ref().map(|name| format!(", candidate `{}`", excerpt(name))).unwrap_or_default();
                 let why = format!(
                     "duplicate `{}` of item `{}`{candidate}, first on {} {line}",
-                    shown(what),
-                    shown(&row.item),
+                    excerpt(what),
+                    excerpt(&row.item),
                     self.problems.unit
                 );
                 let hint = "keep one score per candidate and metric; pass several runs with several --scores";
@@ -263,7 +264,7 @@ mod tests {
         let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n1,b,nan\n1,c,much\n").expect_err("refused");
         for part in [
             "2 problems in",
-            "lines 3, 4: column `bleu` (score): `nan` is not a finite number, and the like",
+            "lines 3, 4: column `bleu` (score): `nan` is not a finite number (and similar)",
             "leave the cell empty",
         ] {
             assert!(told.contains(part), "{part}: {told}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use probity_lm::nearest;
 
 use crate::Preference;
-use crate::line_error::{LineError, in_words, shown};
+use crate::line_error::{LineError, excerpt, in_words};
 
 const SAMPLE: [&str; 7] = ["id", "context", "instruction", "texts", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
@@ -61,7 +61,7 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
         return false;
     };
     for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
-        let error = LineError::content(below(path, key), format!("unknown field `{}`", shown(key)));
+        let error = LineError::content(below(path, key), format!("unknown field `{}`", excerpt(key)));
         wrong.push(match nearest(key, known.iter().copied()) {
             Some(near) => error.with_hint(format!("did you mean `{near}`?")),
             None => error,
@@ -86,7 +86,7 @@ fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut
             place if place.starts_with('[') => own + place,
             name => below(&own, name),
         };
-        wrong.push(LineError::content(field, shown(&in_words(&e.into_inner().to_string()))));
+        wrong.push(LineError::content(field, excerpt(&in_words(&e.into_inner().to_string()))));
     }
 }
 

@@ -135,7 +135,7 @@ impl SampleSource {
         // A failing reader reports its error when the first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file)?;
-        let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
+        let format = self.format.unwrap_or_else(|| DataFormat::detect(start, &self.path));
         let problems = |unit| LineProblems { keep, unit, ..LineProblems::new(file.clone()) };
         let first = if format == DataFormat::Jsonl { FirstRow::read(start) } else { FirstRow::default() };
         if format == DataFormat::Jsonl && self.is_own_form(&first) {
@@ -146,7 +146,8 @@ impl SampleSource {
         let rows = self.rows_of(reader, format, on_disk, &seen, SAMPLES)?;
         let unit = rows.unit;
         let samples = MappedSamples::new(rows.rows, self, first, seen.clone(), &file)?;
-        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit);
+        let records =
+            Records::from_items(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit);
         let records = records.map_err(|error| match error {
             DataError::Empty { file, .. } => SAMPLES.missing(file, format),
             other => other,
@@ -177,13 +178,13 @@ impl SampleSource {
             let nulls_say_nothing = table.columns().is_some();
             let whole = move |row: TableRow| if nulls_say_nothing { row.without_nulls() } else { row };
             let rows = table.map(move |(place, row)| (place, row.map(whole)));
-            return Records::of(self.own_form(rows), problems, self.limit);
+            return Records::from_items(self.own_form(rows), problems, self.limit);
         }
-        let first = table.shown();
+        let first = table.first_row();
         let seen = SeenColumns::default();
         let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
         let samples = MappedSamples::new(rows, self, first, seen, &file)?;
-        Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
+        Records::from_items(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
     }
 
     /// JSON lines in the native form, plus the constants of the mapping.
@@ -198,7 +199,7 @@ impl SampleSource {
         }
         let (reader, unit) = items_as_lines(reader);
         let rows = JsonLines::<TableRow, _>::new(reader);
-        Records::of(self.own_form(rows), LineProblems { unit, ..problems }, self.limit)
+        Records::from_items(self.own_form(rows), LineProblems { unit, ..problems }, self.limit)
     }
 
     /// Rows in the native form as samples, plus the constants of the mapping.
@@ -236,7 +237,7 @@ impl SampleSource {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file_name(&self.path))?;
-        let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
+        let format = self.format.unwrap_or_else(|| DataFormat::detect(start, &self.path));
         self.rows_of(reader, format, true, seen, good)
     }
 
@@ -434,7 +435,7 @@ mod tests {
             let mut one = json!({"id": "1", "context": "c", "candidate": "t", "candidate_id": "x"});
             one.as_object_mut().expect("an object").remove(lacking);
             let told = read(&[], vec![Ok(row(&one))], &columns).expect_err("refused").to_string();
-            assert!(told.contains(&format!("column `{lacking}`")) && told.ends_with("there is no value"), "{told}");
+            assert!(told.contains(&format!("column `{lacking}`")) && told.ends_with("missing value"), "{told}");
         }
         // If rows name their own columns, a key that no row has is a missing column.
         let told = read(&["context=c", "candidate=a"], vec![Ok(row(&json!({"c": "c"})))], &[]).expect_err("refused");
@@ -455,7 +456,12 @@ mod tests {
                 .collect()
         };
         let text = told(rows(), &[]);
-        assert!(text.starts_with("2 problems in the frame\n  index 1: column `doc` (context): a number"), "{text}");
+        assert!(
+            text.starts_with(
+                "2 problems in the frame\n  index 1: column `doc` (context): expected a string, found a number"
+            ),
+            "{text}"
+        );
         assert!(text.contains("index 2: column `doc` (context): missing value"), "{text}");
         assert_eq!(told(Vec::new(), &[]), "the frame has no rows");
         assert!(told(rows(), &["dok", "a"]).contains("no column `doc`"));

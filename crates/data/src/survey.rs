@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::{Preference, Sample};
 
 /// Texts with more characters than this cause a warning.
@@ -143,9 +143,9 @@ impl SampleSurvey {
         for (index, candidate) in sample.candidates.iter().enumerate() {
             let field = || format!("candidates[{index}].text");
             if candidate.text.trim().is_empty() {
-                self.warn(line, field(), WarningKind::EmptyCandidate, format!("`{}`", shown(&candidate.id)));
+                self.warn(line, field(), WarningKind::EmptyCandidate, format!("`{}`", excerpt(&candidate.id)));
             } else if let Some(first) = first_of_text.insert(&*candidate.text, &candidate.id) {
-                let detail = format!("`{}` and `{}`", shown(first), shown(&candidate.id));
+                let detail = format!("`{}` and `{}`", excerpt(first), excerpt(&candidate.id));
                 self.warn(line, field(), WarningKind::IdenticalCandidates, detail);
             }
             self.text(line, field, &candidate.text);

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 
 /// Why a value is not a number.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum NumberError {
     #[error("expected a number, found {found}")]
     Kind { found: &'static str },
-    #[error("`{}` is not a finite number", shown(text))]
+    #[error("`{}` is not a finite number", excerpt(text))]
     #[diagnostic(help("write a decimal point instead of a comma: 0.5, not 0,5"))]
     Comma { text: String },
-    #[error("`{}` is not a finite number", shown(text))]
+    #[error("`{}` is not a finite number", excerpt(text))]
     #[diagnostic(help("leave the cell empty if there is no score"))]
     Text { text: String },
     #[error("larger in magnitude than {MOST_SCORE:e}")]

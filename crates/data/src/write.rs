@@ -12,7 +12,7 @@ pub fn write_samples(mut writer: impl Write, samples: &[Sample]) -> Result<(), D
     // Before the first byte: a file that ends midway looks complete.
     check_all(samples).map_err(|(index, error)| DataError::Unwritable {
         index,
-        id: crate::line_error::shown(&samples[index].id),
+        id: crate::line_error::excerpt(&samples[index].id),
         error: Box::new(error),
     })?;
     for sample in samples {

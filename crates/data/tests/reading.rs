@@ -34,14 +34,14 @@ fn mapped(path: &Path, map: &[&str]) -> SampleSource {
 }
 
 /// The message and hints of an error and its causes.
-fn told(error: &dyn Diagnostic) -> String {
+fn error_text(error: &dyn Diagnostic) -> String {
     let hint = error.help().map(|hint| hint.to_string()).unwrap_or_default();
-    let cause = error.diagnostic_source().map(told).unwrap_or_default();
+    let cause = error.diagnostic_source().map(error_text).unwrap_or_default();
     format!("{error}\n{hint}\n{cause}")
 }
 
 fn refused(read: Result<Vec<Sample>, DataError>) -> String {
-    told(&read.expect_err("refused"))
+    error_text(&read.expect_err("refused"))
 }
 
 const OWN: &str = r#"{"id":"1","context":"c","candidates":[{"id":"a","text":"x"},{"id":"b","text":"y"}]}"#;
@@ -98,7 +98,7 @@ fn a_text_in_utf_16_is_refused_with_a_hint_wherever_a_text_is_read() {
         open(&folder.file("references.txt", &utf_16)).err().expect("refused"),
     ];
     for error in wrong {
-        let told = told(&error);
+        let told = error_text(&error);
         assert!(told.contains("it is UTF-16 text") && told.contains("iconv -f UTF-16 -t UTF-8"), "{told}");
     }
 }
@@ -192,7 +192,7 @@ fn a_table_without_rows_is_not_asked_for_json() {
         assert!(error.contains("has no rows") && error.contains("id,context,candidate"), "{name}: {error}");
         assert!(!error.contains("JSON"), "{name}: {error}");
     }
-    let error = told(&read_scores(&folder.file("s.csv", "item,candidate,bleu\n")).expect_err("refused"));
+    let error = error_text(&read_scores(&folder.file("s.csv", "item,candidate,bleu\n")).expect_err("refused"));
     assert!(error.contains("has no rows") && error.contains("item,candidate,metric,score"), "{error}");
     let error = refused(folder.read("e.jsonl", "\n", &[]));
     assert!(error.contains("write one JSON object per line"), "{error}");
@@ -215,18 +215,21 @@ fn texts_of_lists_and_columns_are_joined() {
     assert_eq!(context(&["title", "chunks[]", "a"]).expect("joined"), "T\n\none\n\ntwo\n\nanswer");
     assert_eq!(context(&["empty[]"]).expect("joined"), "");
     let hints = [
-        ("chunks", "a list, not a text", "join its texts: --map context='chunks[]'"),
-        ("nested", "a list, not a text", "join its texts: --map context='nested[]'"),
+        ("chunks", "expected a string, found a list", "join its texts: --map context='chunks[]'"),
+        ("nested", "expected a string, found a list", "join its texts: --map context='nested[]'"),
         (
             "objects",
-            "a list, not a text",
+            "expected a string, found a list",
             "map a value of its items: --map context='objects[].KEY'; the keys are `text`",
         ),
-        ("objects[]", "in an item: expected a string, found an object", "map one of its values: --map context='objects[].KEY'"),
+        (
+            "objects[]", "in an item: expected a string, found an object",
+            "map one of its values: --map context='objects[].KEY'",
+        ),
         ("objects[].id", "in an item: expected a string, found a number", ""),
     ];
     for (column, why, hint) in hints {
-        let error = told(&context(&[column]).expect_err("refused"));
+        let error = error_text(&context(&[column]).expect_err("refused"));
         assert!(error.contains(why) && error.contains(hint), "{column}: {error}");
         // Following each hint leads to a valid mapping.
         if let Some((_, next)) = error.split_once("--map context='") {
@@ -268,7 +271,7 @@ fn a_context_may_be_missing_where_none_is_needed() {
         ("t.csv", "candidate,reference\nx,r\n"),
         ("o.jsonl", r#"{"id":"1","candidates":[{"id":"a","text":"x"}],"references":["r"]}"#),
     ] {
-        let samples = optional(name, text).unwrap_or_else(|error| panic!("{}", told(&error)));
+        let samples = optional(name, text).unwrap_or_else(|error| panic!("{}", error_text(&error)));
         assert_eq!((&*samples[0].context, &*samples[0].references[0]), ("", "r"), "{name}");
     }
     assert_eq!(&*optional("c.csv", CSV).expect("readable")[0].context, "c");

@@ -123,7 +123,7 @@ impl Lesson<'_> {
         let numbers: Vec<usize> = numbers.into_iter().collect();
         let of_row = |row: &usize| numbers.binary_search(&self.groups[*row]).expect("the group of a row");
         let groups: Vec<usize> = rows.iter().map(of_row).collect();
-        let features = self.features.of(rows);
+        let features = self.features.select_rows(rows);
         let features = if self.centred { features.centred(&groups) } else { features };
         let (mut values, mut means) = (Vec::new(), Vec::new());
         for target in self.targets {

@@ -130,7 +130,7 @@ impl FeatureTable {
 
     /// Selects these rows.
     #[must_use]
-    pub fn of(&self, rows: &[usize]) -> Self {
+    pub fn select_rows(&self, rows: &[usize]) -> Self {
         Self { values: rows.iter().flat_map(|row| self.row(*row)).copied().collect(), ..self.without_rows() }
     }
 

@@ -124,7 +124,7 @@ impl LabelSet {
     }
 
     /// Labels with two variants: the word alone and the word after a space. `A` becomes `["A", " A"]`.
-    pub fn words<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<Self, LabelError> {
+    pub fn from_words<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<Self, LabelError> {
         // Which of the two a model writes depends on its tokenizer and on the preceding text. With `A` alone, the mass
         // of ` A` would be lost.
         let label = |word: &str| Label { name: word.to_owned(), variants: vec![word.to_owned(), format!(" {word}")] };

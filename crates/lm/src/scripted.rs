@@ -181,7 +181,7 @@ mod tests {
     fn ask(p: &[f64]) -> ScoreResult {
         let p = p.to_vec();
         let model = ScriptedModel::from_probabilities(move |_| p.clone());
-        let labels = LabelSet::words(["A", "B"]).expect("valid");
+        let labels = LabelSet::from_words(["A", "B"]).expect("valid");
         let request = ScoreRequest { id: "r".into(), prompt: Prompt::Text("x".into()), ask: Ask::Labels(labels) };
         model.score_all(&[request]).expect("scripted").remove(0)
     }

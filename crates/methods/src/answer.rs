@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::answer_text::answer_of;
-use crate::stage::{RowError, flatten_into, given_outcome};
+use crate::stage::{RowError, flatten_into, row_outcome};
 
 /// Tolerance for the sum of probabilities read from a row, which may be written with few digits.
 const SUM_TOLERANCE: f64 = 1e-2;
@@ -166,7 +166,7 @@ impl ChoiceFields {
     /// are an error. `unasked` is the answer to a question with nothing to judge.
     pub fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
         let Given { p, probabilities, mass, prompt_tokens, tokens } = from_value(row)?;
-        let outcome = given_outcome(row)?;
+        let outcome = row_outcome(row)?;
         let probabilities = match (self.probabilities, p, probabilities) {
             (ProbabilityFields::First, Some(p), _) => {
                 check_probability("p", p, 0.0)?;

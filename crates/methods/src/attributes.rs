@@ -145,7 +145,7 @@ pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Table) {
 }
 
 /// The words for `attribute`. An unknown one without `adjective` is used unchanged, in a phrase that suits any noun.
-pub fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
+pub fn attribute_words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();
     if let Some(adjective) = adjective {
         return AttributeWords { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
@@ -214,17 +214,17 @@ mod tests {
     #[test]
     fn nouns_and_adjectives_of_known_attributes_find_the_same_words() {
         for name in ["coherence", "Coherent", " coherence "] {
-            let words = words(name, None);
+            let words = attribute_words(name, None);
             assert_eq!((words.adjective.as_str(), words.comparative.as_str()), ("coherent", "more coherent"));
         }
-        assert_eq!(words("overall quality", None).comparative, "better");
-        assert_eq!(words("instruction_following", None).comparative, "better at following the instruction");
+        assert_eq!(attribute_words("overall quality", None).comparative, "better");
+        assert_eq!(attribute_words("instruction_following", None).comparative, "better at following the instruction");
     }
 
     #[test]
     fn an_unknown_attribute_is_used_in_a_grammatical_phrase() {
-        assert_eq!(words("tone of voice", None).comparative, "better in terms of tone of voice");
-        assert_eq!(words("tone of voice", Some("polite")).comparative, "more polite");
+        assert_eq!(attribute_words("tone of voice", None).comparative, "better in terms of tone of voice");
+        assert_eq!(attribute_words("tone of voice", Some("polite")).comparative, "more polite");
     }
 
     #[test]

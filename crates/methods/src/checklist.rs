@@ -260,9 +260,9 @@ candidate, question, answer), `questions.jsonl` if the model wrote them, and `su
 
     fn run(params: &ChecklistParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
-        let words = params.subject.words()?;
+        let words = params.subject.attribute_words()?;
         let [yes, no] = params.label_words.0.clone();
-        let labels = LabelSet::words([&yes, &no])?;
+        let labels = LabelSet::from_words([&yes, &no])?;
         if params.checklist.is_some() && !params.question.is_empty() {
             let why = "cannot be combined with --question";
             return MethodError::refuse("--checklist", why, "use one of the two");
@@ -518,7 +518,7 @@ mod tests {
 
     use super::CHECKLISTS;
     use crate::attributes::lookup;
-    use crate::testing::{generated, run, sample, told};
+    use crate::testing::{error_text, generated, run, sample};
 
     /// A model with P(Yes) = 0.6 for questions that contain the word and 0.1 for others; P(No) = 0.2.
     fn judge(word: &'static str) -> ScriptedModel {
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn questions_that_are_not_there_or_count_twice_are_refused() {
         let samples = [sample("a", &[1.0])];
-        let refused = |args: &str| told(&run(args, &samples, &judge("")).0.expect_err("refused"));
+        let refused = |args: &str| error_text(&run(args, &samples, &judge("")).0.expect_err("refused"));
         let error = refused("checklist --attribute charm");
         assert!(error.contains("no checklist for `charm`") && error.contains("--question"), "{error}");
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -635,7 +635,7 @@ mod tests {
             ("[charm]\nquestion = [\"A?\"]\n", "unknown field"),
             ("charm = 1", "charm"),
         ] {
-            let error = told(&with(text).0.expect_err("refused"));
+            let error = error_text(&with(text).0.expect_err("refused"));
             assert!(error.contains(wrong), "{error}");
         }
     }
@@ -697,13 +697,13 @@ mod tests {
         assert_eq!(read.rows("scores"), output.rows("scores"));
 
         std::fs::write(file.path(), "{\"attribute\": \"charm\", \"questions\": \"Good?\"}\n").expect("written");
-        let error = told(&run(&again, &samples, &judge("Good")).0.expect_err("no list"));
+        let error = error_text(&run(&again, &samples, &judge("Good")).0.expect_err("no list"));
         assert!(error.contains("line 1") && error.contains("sequence"), "{error}");
         let nothing = judge("").with_generation(|_| generated("I would rather not."));
-        let error = told(&run(args, &samples, &nothing).0.expect_err("no question"));
+        let error = error_text(&run(args, &samples, &nothing).0.expect_err("no question"));
         assert!(error.contains("wrote no question") && error.contains("--question"), "{error}");
         let error =
-            told(&run(&args.replace(" --criteria Pleases.", ""), &samples, &model()).0.expect_err("no meaning"));
+            error_text(&run(&args.replace(" --criteria Pleases.", ""), &samples, &model()).0.expect_err("no meaning"));
         assert!(error.contains("--criteria"), "{error}");
     }
 }

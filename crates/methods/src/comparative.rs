@@ -26,7 +26,7 @@ use crate::figures::{Mass, number};
 use crate::gold::{self, GoldUse};
 use crate::pairs::PairSelection;
 use crate::question::LayoutOptions;
-use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
+use crate::question::{MATERIAL, capitalised, first_duplicate, word_settings};
 use crate::template::{PromptLayout, Template, TemplateError};
 use crate::{
     Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, cells,
@@ -107,10 +107,10 @@ brackets, are quoted with `> `, so that a candidate cannot close its block or wr
         check(params, samples)?;
         let gold = gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
-        let words = params.subject.words()?;
+        let words = params.subject.attribute_words()?;
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
-        let labels = LabelSet::words(&params.label_words.0)?;
-        let rank = params.rank.of(params, samples);
+        let labels = LabelSet::from_words(&params.label_words.0)?;
+        let rank = params.rank.resolve(params, samples);
         let signature = Signature::new(Self::NAME, run.model()).with_layout(&layout).with("rank", &rank);
         let signature = signature.with_templates(templates.iter().flatten());
         let precision = run.model().description().precision;
@@ -121,7 +121,7 @@ brackets, are quoted with `> `, so that a candidate cannot close its block or wr
 }
 
 fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodError> {
-    if let Some(twice) = given_twice(&params.template) {
+    if let Some(twice) = first_duplicate(&params.template) {
         return MethodError::refuse(format!("--template {twice}"), "repeated", "name each template once");
     }
     if !(params.temperature > 0.0 && params.temperature.is_finite()) {

@@ -38,7 +38,7 @@ pub(crate) struct DefendedTexts<'s> {
 
 impl DefendedTexts<'_> {
     /// Adds the number of withheld candidates to a report.
-    pub(crate) fn tell(&self, defences: &[Defence], report: &mut MethodReport) {
+    pub(crate) fn report_withheld(&self, defences: &[Defence], report: &mut MethodReport) {
         if !defences.iter().any(Defence::is_of_texts) {
             return;
         }

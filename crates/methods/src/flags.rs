@@ -134,7 +134,7 @@ impl Flags {
     }
 
     /// Adds quoted and flagged candidates to a report.
-    pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut MethodReport) {
+    pub(crate) fn report_flagged(&self, samples: &[Sample], quoted: &Quoted, report: &mut MethodReport) {
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
         let candidates =
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));

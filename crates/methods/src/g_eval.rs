@@ -109,7 +109,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
-        let words = params.subject.words()?;
+        let words = params.subject.attribute_words()?;
         let labels = params.scale.labels()?;
         let mut settings = words.iter().map(|words| settings(params, words)).collect::<Result<Vec<_>, _>>()?;
         // Loaded with stand-in steps before any are generated: mistakes in a template are reported before the model is
@@ -246,7 +246,7 @@ mod tests {
     use probity_lm::{Ask, Finish, GenerateResult, ScoreAnswer, ScoreResult, ScriptedModel, Termination};
 
     use super::{LabelAnswer, RatingScale};
-    use crate::testing::{generated, qualities, run, sample, told};
+    use crate::testing::{error_text, generated, qualities, run, sample};
 
     /// A model that gives rating `quality` 90% of the mass and the lowest rating the rest.
     fn rater(total: f64) -> ScriptedModel {
@@ -335,7 +335,7 @@ mod tests {
             let (result, output) =
                 run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
             assert_eq!(output.rows("steps").len(), 1, "finished work is kept");
-            told(&result.expect_err("no steps"))
+            error_text(&result.expect_err("no steps"))
         };
         assert!(error(generated(" ")).contains("wrote nothing"));
         assert!(
@@ -381,7 +381,7 @@ mod tests {
             vec![0.2, 0.3, 0.4]
         });
         let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model).0;
-        let error = told(&error.expect_err("no definition"));
+        let error = error_text(&error.expect_err("no definition"));
         assert!(error.contains("--criteria") && error.contains("coherence"), "{error}");
         let args = "g-eval --attribute wit --no-gold --scale 1..3 --criteria Is-it-funny";
         let (result, output) = run(args, &[sample("a", &[1.0])], &model);

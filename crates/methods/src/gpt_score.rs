@@ -78,7 +78,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
         // Never a chat prompt: the text must follow the prompt directly, without turn markers in between.
         let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let mut templates = Vec::new();
-        for words in &params.subject.words()? {
+        for words in &params.subject.attribute_words()? {
             let settings = word_settings(words, &params.subject.noun);
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);

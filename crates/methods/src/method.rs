@@ -325,7 +325,7 @@ impl<M: Method> Configured for WithOptions<M> {
         let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
         let mut report = M::run(params, &shown.samples, run)?;
         report.signature = report.signature.with_other_options(params);
-        shown.tell(defences, &mut report);
+        shown.report_withheld(defences, &mut report);
         if looks_at_gold && samples.iter().any(has_gold) {
             let asked = options["attribute"].as_array().into_iter().flatten();
             let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
@@ -336,8 +336,8 @@ impl<M: Method> Configured for WithOptions<M> {
             }
         }
         let looked_at = if M::NEEDS.samples { samples } else { run.judged_texts() };
-        flags.tell(looked_at, run.quoted(), &mut report);
-        run.tell_given(&mut report);
+        flags.report_flagged(looked_at, run.quoted(), &mut report);
+        run.report_provided_tables(&mut report);
         Ok(RunSummary::new(M::NAME, report, run.cost()))
     }
 }

@@ -104,7 +104,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
     fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
-        let labels = LabelSet::words([&yes, &no])?;
+        let labels = LabelSet::from_words([&yes, &no])?;
         let [asked_yes, asked_no] = params.prompt_words.as_ref().unwrap_or(&params.label_words).0.clone();
         let settings = std::collections::BTreeMap::from([("yes", asked_yes), ("no", asked_no)]);
         let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
@@ -148,7 +148,7 @@ pub fn log_ratio(answer: &LabelAnswer) -> Result<f64, Outcome> {
 mod tests {
     use probity_lm::{Prompt, Role, ScriptedModel};
 
-    use crate::testing::{run, sample, told};
+    use crate::testing::{error_text, run, sample};
 
     /// P(Yes) = 0.6 if the texts share the word `zebra`, else 0.1; P(No) = 0.3.
     fn judge() -> ScriptedModel {
@@ -195,7 +195,7 @@ mod tests {
             (row["score"].as_f64().expect("scored") - 2.0_f64.ln()).abs() < 1e-12
                 && row["answers"].as_array().expect("a list").len() == 2
         );
-        let error = told(&run("parapluie --against reference", &samples(), &judge()).0.expect_err("none"));
+        let error = error_text(&run("parapluie --against reference", &samples(), &judge()).0.expect_err("none"));
         assert!(error.contains("no sample has references") && error.contains("--against context"), "{error}");
         let [mut bare] = samples();
         bare.id = "bare".into();

@@ -91,7 +91,7 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
     fn run(params: &PromptScoringParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let mut templates = Vec::new();
-        for words in &params.subject.words()? {
+        for words in &params.subject.attribute_words()? {
             let mut settings = word_settings(words, &params.subject.noun);
             settings.insert("min", params.scale.min.to_string());
             settings.insert("max", params.scale.max.to_string());

@@ -343,7 +343,7 @@ impl Readout for WrittenReadout {
     }
 
     fn read_text(&self, _: usize, result: &GenerateResult) -> WrittenText {
-        WrittenText::of(result)
+        WrittenText::from_result(result)
     }
 
     fn unasked(&self, _: usize, _: bool) -> Result<Option<WrittenText>, MethodError> {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::attributes::{self, AttributeWords, words};
+use crate::attributes::{self, AttributeWords, attribute_words};
 use crate::builtin::DataSlot;
 use crate::defence::Defence;
 use crate::template::PromptLayout;
@@ -56,14 +56,14 @@ pub struct SubjectOptions {
 
 impl SubjectOptions {
     /// The word forms of each attribute; an adjective needs a single attribute.
-    pub fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
+    pub fn attribute_words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
         if let Some(several) = attributes.iter().find(|attribute| attribute.contains(',')) {
             let why = "it looks like several attributes";
             return MethodError::refuse(format!("--attribute {several}"), why, "pass each with a separate --attribute");
         }
         let plain: Vec<String> = attributes.iter().map(|attribute| attributes::plain(attribute)).collect();
-        if let Some(twice) = given_twice(&plain) {
+        if let Some(twice) = first_duplicate(&plain) {
             return MethodError::refuse(format!("--attribute {twice}"), "repeated", "name each attribute once");
         }
         if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
@@ -71,7 +71,7 @@ impl SubjectOptions {
             let hint = "judge each attribute in a separate run, or omit --adjective";
             return MethodError::refuse(format!("--adjective {adjective}"), why, hint);
         }
-        Ok(attributes.iter().map(|attribute| words(attribute, self.adjective.as_deref())).collect())
+        Ok(attributes.iter().map(|attribute| attribute_words(attribute, self.adjective.as_deref())).collect())
     }
 }
 
@@ -115,7 +115,7 @@ impl LayoutOptions {
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
         let defences = self.defence.clone();
-        if let Some(twice) = given_twice(&defences.iter().map(Defence::name).collect::<Vec<_>>()) {
+        if let Some(twice) = first_duplicate(&defences.iter().map(Defence::name).collect::<Vec<_>>()) {
             return MethodError::refuse(format!("--defence {twice}"), "repeated", "name each defence once");
         }
         Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix, defences })
@@ -151,7 +151,7 @@ pub fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
 }
 
 /// The first duplicate.
-pub fn given_twice<T: Ord>(all: &[T]) -> Option<&T> {
+pub fn first_duplicate<T: Ord>(all: &[T]) -> Option<&T> {
     let mut known = BTreeSet::new();
     all.iter().find(|one| !known.insert(*one))
 }

@@ -174,7 +174,7 @@ pub(crate) struct RewardJudge {
 
 impl RewardJudge {
     /// Present for models with a class head. Refused if the head has several classes.
-    pub(crate) fn of(model: &dyn LanguageModel) -> Result<Option<Self>, MethodError> {
+    pub(crate) fn for_model(model: &dyn LanguageModel) -> Result<Option<Self>, MethodError> {
         let description = model.description();
         if description.classes.is_empty() {
             return Ok(None);
@@ -222,7 +222,7 @@ mod tests {
     use probity_lm::{Ask, ClassKind, Prompt, Role, ScriptedModel};
 
     use super::preferred;
-    use crate::testing::{run, sample, told};
+    use crate::testing::{error_text, run, sample};
 
     /// A model whose reward is the length of the answer.
     fn model(classes: &'static [&'static str]) -> ScriptedModel {
@@ -256,7 +256,7 @@ mod tests {
         }
         let scores = |args: &str, model: &ScriptedModel| {
             let (result, output) = run(args, std::slice::from_ref(&one), model);
-            result.unwrap_or_else(|error| panic!("{}", told(&error)));
+            result.unwrap_or_else(|error| panic!("{}", error_text(&error)));
             output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect::<Vec<_>>()
         };
         assert_eq!(scores("reward --attribute coherence", &model(&["LABEL_0"])), [3.0, 6.0]);
@@ -277,7 +277,7 @@ mod tests {
     fn a_model_without_the_head_that_is_asked_is_refused_by_name() {
         let one = [sample("a", &[1.0, 2.0])];
         let refused = |args: &str, classes: &'static [&'static str]| {
-            told(&run(args, &one, &model(classes)).0.expect_err("refused"))
+            error_text(&run(args, &one, &model(classes)).0.expect_err("refused"))
         };
         assert!(refused("reward", &[]).contains("the model has no class head"));
         let several = refused("reward", &["contradiction", "neutral", "entailment"]);
@@ -295,7 +295,7 @@ mod tests {
             candidate.text = text.into();
         }
         let (result, output) = run("judge --attribute coherence", std::slice::from_ref(&one), &model(&["LABEL_0"]));
-        result.unwrap_or_else(|error| panic!("{}", told(&error)));
+        result.unwrap_or_else(|error| panic!("{}", error_text(&error)));
         let rows = output.rows("verdicts");
         let p = 1.0 / (1.0 + f64::exp(1.0));
         assert_eq!(rows.len(), 2);

@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reports which stages took their table from a file, since figures depend on it.
-    pub(crate) fn tell_given(&self, report: &mut MethodReport) {
+    pub(crate) fn report_provided_tables(&self, report: &mut MethodReport) {
         if self.given.is_empty() {
             return;
         }
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the table of a completed stage came from a file.
-    pub fn is_given(&self, stage: &str) -> bool {
+    pub fn came_from_file(&self, stage: &str) -> bool {
         self.given.iter().any(|(name, ..)| *name == stage)
     }
 

@@ -41,7 +41,7 @@ pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Res
 }
 
 /// The outcome in a row of a provided table; `Scored` if the row has none.
-pub fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
+pub fn row_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {
         Some(_) => Ok(from_value(row)?),
         None => Ok(Outcome::Scored),

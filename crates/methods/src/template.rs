@@ -480,7 +480,7 @@ fn is_comment(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::told;
+    use crate::testing::error_text;
 
     const SLOTS: &[DataSlot] = &[DataSlot::required("text"), DataSlot::optional("context")];
 
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn an_unknown_slot_is_refused_by_name_with_the_known_ones() {
-        let error = told(&load("{{ text }} {{ candidat }}").err().expect("unknown slot"));
+        let error = error_text(&load("{{ text }} {{ candidat }}").err().expect("unknown slot"));
         assert!(
             error.contains("`t`") && error.contains("`candidat`") && error.contains("context, noun, text"),
             "{error}"
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn no_data_begins_the_models_answer() {
         let refused = load("{{ text }}\n{# assistant #}\nOf {{ context }}:").err().expect("data in the answer");
-        assert!(told(&refused).contains("begins the model's answer with `context`"), "{refused}");
+        assert!(error_text(&refused).contains("begins the model's answer with `context`"), "{refused}");
         assert!(load("{{ text }}\n{# assistant #}\n[Start of {{ noun }}]").is_ok(), "a setting is the user's");
         assert!(load("{# assistant #}\n{{ text }}\n{# user #}\nGood?").is_ok(), "an earlier turn is a message");
     }
@@ -575,7 +575,7 @@ mod tests {
             BTreeMap::new(),
             &layout,
         );
-        assert!(told(&error.err().expect("unknown")).contains("`direct`"));
+        assert!(error_text(&error.err().expect("unknown")).contains("`direct`"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
 
 /// An error with its hint and those of its causes, one line each.
-pub(crate) fn told(error: &dyn Diagnostic) -> String {
+pub(crate) fn error_text(error: &dyn Diagnostic) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -111,7 +111,7 @@ pub(crate) fn run_from(
     let mut output = MemoryOutput::default();
     let staging = Staging { tables: table(stage, rows), ..Staging::default() };
     let mut run = Run::new(model, &mut output).with_staging(staging);
-    configured(args).expect("valid options").run(samples, &mut run).map_err(|error| told(&error))
+    configured(args).expect("valid options").run(samples, &mut run).map_err(|error| error_text(&error))
 }
 
 /// A stage's table from a file `t`.
@@ -147,11 +147,11 @@ fn rehearse_by(args: &str, samples: &[Sample], model: &dyn LanguageModel, stagin
 pub(crate) fn configured(args: &str) -> Result<Box<dyn Configured>, MethodError> {
     let (name, options) = args.split_once(' ').unwrap_or((args, ""));
     let method = method(name).expect("a registered method");
-    method.with(&given(&method.options(), options))
+    method.with(&parse_options(&method.options(), options))
 }
 
 /// Parses typed options. Unknown ones are passed on, for the method to refuse.
-pub(crate) fn given(known: &[OptionSpec], text: &str) -> GivenOptions {
+pub(crate) fn parse_options(known: &[OptionSpec], text: &str) -> GivenOptions {
     let mut given = GivenOptions::new();
     for option in text.split("--").filter(|option| !option.trim().is_empty()) {
         let (name, value) = option.split_once([' ', '=']).unwrap_or((option, "yes"));

@@ -42,7 +42,7 @@ pub enum WrittenOutcome {
 
 impl WrittenOutcome {
     /// The outcome of a generation.
-    pub fn of(result: &GenerateResult) -> Self {
+    pub fn from_result(result: &GenerateResult) -> Self {
         match &result.outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
             Outcome::Altered { why } => Self::Altered { why: why.clone() },
@@ -117,10 +117,10 @@ pub struct WrittenText {
 
 impl WrittenText {
     /// The text of a generation.
-    pub fn of(result: &GenerateResult) -> Self {
+    pub fn from_result(result: &GenerateResult) -> Self {
         Self {
             text: result.text.trim().to_owned(),
-            ended: WrittenOutcome::of(result),
+            ended: WrittenOutcome::from_result(result),
             finish: result.finish,
             prompt_tokens: Some(result.prompt_tokens),
             tokens: Some(result.token_ids.len()),

@@ -140,12 +140,15 @@ impl Metric for BertScore {
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
-        let (distinct, uses) = DistinctTexts::of(items);
+        let (distinct, uses) = DistinctTexts::from_items(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let references = uses.iter().flat_map(|uses| &uses[1..]).map(|&text| &texts[text]);
         // Only references: bert-score computes idf from the list of references, including repetitions.
-        let weighting =
-            if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
+        let weighting = if self.idf {
+            Weighting::Idf(Frequencies::from_texts(references))
+        } else {
+            Weighting::Equal { frame: 0.0 }
+        };
         let job = EncodedItems {
             metric: Self::NAME,
             encoder: &*self.encoder,
@@ -189,7 +192,7 @@ fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighti
     }
     let weighed = |at: usize| {
         let states = states[at].as_ref().ok_or(Score::Undefined("a hidden state has no direction"))?;
-        let weights = shares(weighting.of(texts[at])).ok_or(Score::Undefined(NO_WEIGHT))?;
+        let weights = shares(weighting.token_weights(texts[at])).ok_or(Score::Undefined(NO_WEIGHT))?;
         Ok((states, weights))
     };
     let (candidate, candidate_weights) = weighed(0)?;

@@ -15,7 +15,7 @@ use crate::encoded::{self, DistinctTexts, EncodedItems, dot, failed};
 use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
 };
-use crate::text::{tokenized, words};
+use crate::text::{split_words, tokenized};
 
 /// Options of `BETS`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -139,7 +139,7 @@ impl Bets {
     /// For each item, the gain in simplicity of the replaced words.
     fn simplicity(&self, comparator: &Comparator, items: &[MetricItem<'_>]) -> Result<Vec<Score>, MetricError> {
         let cut = |text: &str| -> Vec<String> {
-            words(&tokenized(self.options.tok, true, text)).map(str::to_owned).collect()
+            split_words(&tokenized(self.options.tok, true, text)).map(str::to_owned).collect()
         };
         let exchanged: Vec<[Vec<String>; 2]> = items
             .iter()
@@ -181,12 +181,12 @@ impl Bets {
         watch: Watch<'_>,
         compare: impl Fn(usize, &[&Option<WordStates>]) -> Score + Sync,
     ) -> Result<Vec<Score>, MetricError> {
-        let (distinct, uses) = DistinctTexts::of_lists(texts);
+        let (distinct, uses) = DistinctTexts::from_lists(texts);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let layer = self.encoder.config().layers;
         let job =
             EncodedItems { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &[layer], uses: &uses };
-        job.run(WordStates::of, compare, watch)
+        job.run(WordStates::from_hidden_states, compare, watch)
     }
 }
 
@@ -202,7 +202,7 @@ struct WordStates {
 
 impl WordStates {
     /// `None` if a state has no direction.
-    fn of(mut states: HiddenStates) -> Option<Self> {
+    fn from_hidden_states(mut states: HiddenStates) -> Option<Self> {
         let width = states.hidden_size;
         let mut mean = vec![0.0; width];
         for row in states.values.chunks_exact(width) {

@@ -232,7 +232,7 @@ mod tests {
         for (text, wrong, hint) in [
             ("blue", "there is no metric `blue`; did you mean `bleu`?", "the metrics are bleu"),
             ("bleu:tokk=intl", "bleu:tokk=intl: unknown option `tokk`; did you mean `tok`?", "its options are"),
-            ("bleu:tok=int", "bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?", "it may be"),
+            ("bleu:tok=int", "bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?", "use one of"),
             ("bleu:lowercase=maybe", "cannot be `maybe`", "write lowercase=yes or lowercase=no"),
         ] {
             let error = choose(text).err().expect(text);

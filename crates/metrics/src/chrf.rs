@@ -9,7 +9,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::{Interner, Ngrams, total};
-use crate::text::{is_space, words};
+use crate::text::{is_space, split_words};
 
 /// Options of chrF.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -116,7 +116,7 @@ impl Chrf {
             if self.0.word_order > 0 {
                 let mut interner = Interner::default();
                 let [candidate, reference] =
-                    [&candidate, &reference].map(|text| interner.ids(words(text).flat_map(apart)));
+                    [&candidate, &reference].map(|text| interner.ids(split_words(text).flat_map(apart)));
                 counts.extend(count(ngrams, &candidate, &reference, self.0.word_order));
             }
             let value = self.value(&counts);

@@ -16,11 +16,11 @@ pub enum Direction {
 impl Direction {
     /// The direction of a metric label; higher is better for unknown labels.
     pub fn of_label(label: &str) -> Self {
-        definition(label).map_or(Self::HigherIsBetter, Self::of)
+        definition(label).map_or(Self::HigherIsBetter, Self::from_definition)
     }
 
     /// The direction of a metric of the registry and of its parts.
-    pub fn of(definition: &dyn DynDefinition) -> Self {
+    pub fn from_definition(definition: &dyn DynDefinition) -> Self {
         if definition.lower_is_better() { Self::LowerIsBetter } else { Self::HigherIsBetter }
     }
 

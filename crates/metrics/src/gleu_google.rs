@@ -11,7 +11,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::{Interner, Ngrams, total};
-use crate::text::{tokenized, word_settings, words};
+use crate::text::{split_words, tokenized, word_settings};
 
 /// Options of Google's GLEU.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -89,12 +89,12 @@ impl GleuGoogle {
         let (candidate, references) =
             (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());
         let mut interner = Interner::default();
-        let candidate = interner.ids(words(&candidate));
+        let candidate = interner.ids(split_words(&candidate));
         let orders = usize::from(self.0.min)..=usize::from(self.0.max);
         let totals = |length| orders.clone().map(|order| total(length, order)).sum::<usize>() as u64;
         let mut best = (0, 0);
         for reference in &references {
-            let reference = interner.ids(words(reference));
+            let reference = interner.ids(split_words(reference));
             ngrams.read([reference.as_slice()], usize::from(self.0.max));
             let mut matches = vec![0; usize::from(self.0.max)];
             ngrams.matches(&candidate, &mut matches);

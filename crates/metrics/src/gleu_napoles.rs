@@ -13,7 +13,7 @@ use crate::metric::{
 };
 use crate::ngrams::{Interner, total};
 use crate::tally::NgramTally;
-use crate::text::{tokenized, word_settings, words};
+use crate::text::{split_words, tokenized, word_settings};
 
 /// Fixed in the tool, whose option of this name has no effect.
 const ORDER: usize = 4;
@@ -108,7 +108,7 @@ impl GleuNapoles {
             [item.candidate, item.source.unwrap_or_default()].into_iter().chain(item.references.iter().copied());
         let texts: Vec<String> = texts.map(|text| tokenized(self.0.tok, self.0.lowercase, text)).collect();
         let mut interner = Interner::default();
-        let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(words(text))).collect();
+        let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(split_words(text))).collect();
         let tally = NgramTally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
         let mut signed = vec![[0_i64; ORDER]; item.references.len()];
         for (order, row) in tally.rows() {

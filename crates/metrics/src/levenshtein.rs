@@ -13,7 +13,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::Interner;
-use crate::text::words;
+use crate::text::split_words;
 
 /// Options of the distance.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -123,7 +123,7 @@ impl EditDistance {
     fn units<'t>(&self, text: &'t str, interner: &mut Interner<'t>) -> Vec<u32> {
         match self.options.unit {
             EditUnit::Char => text.chars().map(u32::from).collect(),
-            EditUnit::Word => interner.ids(words(text)),
+            EditUnit::Word => interner.ids(split_words(text)),
         }
     }
 }

@@ -87,7 +87,7 @@ impl Metric for MoverScore {
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
-        let (distinct, uses) = DistinctTexts::of(items);
+        let (distinct, uses) = DistinctTexts::from_items(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let weighting = |of: &mut dyn Iterator<Item = usize>| {
             if self.options.no_idf {
@@ -95,7 +95,7 @@ impl Metric for MoverScore {
                 // weight is 0.
                 Weighting::Equal { frame: 1.0 }
             } else {
-                Weighting::Idf(Frequencies::of(of.map(|text| &texts[text])))
+                Weighting::Idf(Frequencies::from_texts(of.map(|text| &texts[text])))
             }
         };
         let candidates = weighting(&mut uses.iter().map(|uses| uses[0]));
@@ -163,7 +163,7 @@ impl MoverScore {
         }
         let states = states.ok_or("a hidden state has no direction")?;
         let width = states.len() / text.ids.len();
-        let weights = weighting.of(text);
+        let weights = weighting.token_weights(text);
         let kept: Vec<usize> = (0..text.ids.len()).filter(|&at| self.is_kept(text, at)).collect();
         let (mut directions, mut masses) = (Vec::new(), Vec::new());
         // A text with fewer tokens is one n-gram.

@@ -168,7 +168,7 @@ impl Rouge {
         let [candidate, reference] = [candidate, reference].map(|text| self.lines(text, &mut scratch.stems));
         let mut interner = Interner::default();
         let [candidate, reference] = [&candidate, &reference]
-            .map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
+            .map(|lines| lines.iter().map(|line| interner.ids(line_words(line))).collect::<Vec<_>>());
         let kinds = interner.len();
         let has_words = [&candidate, &reference].map(|lines| lines.iter().any(|line| !line.is_empty()));
         let overlap = match self.unit {
@@ -234,13 +234,13 @@ fn is_word(segment: &str) -> bool {
     segment.contains(|c: char| c.is_ascii_alphanumeric()) || unread(segment).next().is_some()
 }
 
-fn words(line: &str) -> impl Iterator<Item = &str> {
+fn line_words(line: &str) -> impl Iterator<Item = &str> {
     line.split(' ').filter(|word| !word.is_empty())
 }
 
 fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> String {
     let mut out = String::with_capacity(line.len());
-    for word in words(line) {
+    for word in line_words(line) {
         // rouge_score's rule: `was` and `its` stay. The stemmer is for English.
         if word.len() <= 3 || !word.is_ascii() {
             out.push_str(word);

@@ -10,7 +10,7 @@ pub(crate) fn is_space(c: char) -> bool {
 }
 
 /// Python's `str.split()`: the words between runs of white space.
-pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_space).filter(|word| !word.is_empty())
 }
 
@@ -31,6 +31,6 @@ mod tests {
     #[test]
     fn words_are_split_where_python_splits_them() {
         let text = "a\u{1c}b\u{1f}c\u{85}d\u{a0}e\u{2007}f\u{3000}g\u{200b}h\u{feff}i \n\tj ";
-        assert_eq!(words(text).collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f", "g\u{200b}h\u{feff}i", "j"]);
+        assert_eq!(split_words(text).collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f", "g\u{200b}h\u{feff}i", "j"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::metric::{
 };
 use crate::ngrams::{Interner, Ngrams};
 use crate::notes::no_spaces;
-use crate::text::words;
+use crate::text::split_words;
 
 /// It has no options.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -66,12 +66,12 @@ impl Metric for AnswerMatch {
 fn item_scores(item: &MetricItem<'_>, ngrams: &mut Ngrams) -> Vec<[f64; 2]> {
     let candidate = normalised(item.candidate);
     let mut references: Vec<String> = item.references.iter().map(|text| normalised(text)).collect();
-    if references.iter().any(|text| words(text).next().is_some()) {
-        references.retain(|text| words(text).next().is_some());
+    if references.iter().any(|text| split_words(text).next().is_some()) {
+        references.retain(|text| split_words(text).next().is_some());
     }
     let mut interner = Interner::default();
-    let candidate = interner.ids(words(&candidate));
-    let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
+    let candidate = interner.ids(split_words(&candidate));
+    let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(split_words(text))).collect();
     references.iter().map(|reference| scores(&candidate, reference, ngrams)).collect()
 }
 
@@ -118,7 +118,7 @@ mod tests {
             ("à la “the” café–a", "à la “ ” café–"),
             ("THE\u{1f}A", ""),
         ] {
-            assert_eq!(words(&normalised(text)).collect::<Vec<_>>().join(" "), expected);
+            assert_eq!(split_words(&normalised(text)).collect::<Vec<_>>().join(" "), expected);
         }
     }
 

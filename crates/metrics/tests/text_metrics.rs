@@ -304,7 +304,7 @@ const OURS: [&str; 9] = [
     "levenshtein:unit=word", "levenshtein-source",
 ];
 
-fn words() -> impl Strategy<Value = String> {
+fn random_text() -> impl Strategy<Value = String> {
     proptest::collection::vec(
         proptest::sample::select(vec!["a", "the", "Cats", "cat", "ran", "running", ".", "über", "猫", "42"]),
         0..14,
@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn scores_keep_their_bounds(candidate in words(), first in words(), second in words(), source in words()) {
+    fn scores_keep_their_bounds(candidate in random_text(), first in random_text(), second in random_text(), source in random_text()) {
         for metric in OURS {
             let bound = match metric {
                 name if name.starts_with("sari") => 100.0,
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn the_reference_itself_is_best(reference in words(), candidate in words(), source in words()) {
+    fn the_reference_itself_is_best(reference in random_text(), candidate in random_text(), source in random_text()) {
         let once = |text: &str| text.split(' ').all(|word| text.split(' ').filter(|other| *other == word).count() == 1);
         for metric in ["gleu-google", "gleu-napoles", "sari-hf"] {
             let Some(own) = one(metric, &reference, &[&reference], &source) else { continue };
@@ -354,7 +354,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_references_makes_no_difference_to_an_item(candidate in words(), first in words(), second in words(), source in words()) {
+    fn the_order_of_references_makes_no_difference_to_an_item(candidate in random_text(), first in random_text(), second in random_text(), source in random_text()) {
         for metric in OURS {
             let [ab, ba] = [[&first, &second], [&second, &first]].map(|references| one(metric, &candidate, &references.map(String::as_str), &source));
             prop_assert!(ab.zip(ba).map_or(ab == ba, |(ab, ba)| (ab - ba).abs() < 1e-9), "{metric}: {ab:?}, {ba:?}");
@@ -362,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn an_item_scores_alone_as_among_others(first in words(), second in words(), source in words()) {
+    fn an_item_scores_alone_as_among_others(first in random_text(), second in random_text(), source in random_text()) {
         for metric in OURS {
             let item = |candidate, reference| MetricItem { candidate, references: vec![reference], source: Some(&source) };
             let both = scores(metric, &[item(&first, &second), item(&second, &first)]);

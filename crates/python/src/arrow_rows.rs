@@ -55,7 +55,7 @@ struct Texts {
 
 impl ArrowRows {
     /// From an object with `__arrow_c_stream__`.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn from_stream(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsule = object.call_method0("__arrow_c_stream__")?;
         let capsule = capsule.cast::<PyCapsule>()?;
         let stream = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
@@ -90,7 +90,7 @@ impl ArrowRows {
     fn opened(&self, batch: &RecordBatch) -> OpenBatch {
         let column = |place: &usize| {
             let (name, array) = (&self.columns[*place], batch.column(*place).clone());
-            match Texts::of(&array) {
+            match Texts::from_array(&array) {
                 Some(texts) => OpenColumn::Texts(name.as_str().into(), texts),
                 None => OpenColumn::Values(name.clone(), array),
             }
@@ -170,14 +170,14 @@ impl OpenBatch {
 
 impl Texts {
     /// From a column of texts; `None` for other types.
-    fn of(array: &ArrayRef) -> Option<Self> {
+    fn from_array(array: &ArrayRef) -> Option<Self> {
         let buffers = match array.data_type() {
             DataType::Utf8 => vec![shared(array.as_string::<i32>().values())],
             DataType::LargeUtf8 => vec![shared(array.as_string::<i64>().values())],
             DataType::Utf8View => array.as_string_view().data_buffers().iter().map(shared).collect(),
             // Rows with equal texts share the text in the dictionary.
             DataType::Dictionary(_, values) if matches!(**values, DataType::Utf8 | DataType::LargeUtf8) => {
-                Self::of(array.as_any_dictionary().values())?.buffers
+                Self::from_array(array.as_any_dictionary().values())?.buffers
             }
             _ => return None,
         };
@@ -267,7 +267,7 @@ fn value(array: &ArrayRef, row: usize) -> Result<Value, String> {
         DataType::Float32 => shortest(&array.as_primitive::<Float32Type>().value(row).to_string())?,
         DataType::Float64 => finite(array.as_primitive::<Float64Type>().value(row))?,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            let text = Texts::of(array).map(|texts| texts.get(row)).transpose()?.flatten();
+            let text = Texts::from_array(array).map(|texts| texts.get(row)).transpose()?.flatten();
             text.map_or(Value::Null, |text| text.to_string().into())
         }
         DataType::Dictionary(..) => {

@@ -16,20 +16,20 @@ create_exception!(
 /// An error as text, independent of the interpreter.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    told: String,
+    text: String,
     was_interrupted: bool,
 }
 
 impl Failure {
     /// From a text that ends with its hints.
-    pub(crate) fn told(told: String) -> Self {
-        Self { told, was_interrupted: false }
+    pub(crate) fn from_text(text: String) -> Self {
+        Self { text, was_interrupted: false }
     }
 }
 
 impl<E: Diagnostic + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { told: ErrorText::of(&error).to_string(), was_interrupted: was_interrupted(&error) }
+        Self { text: ErrorText::from_error(&error).to_string(), was_interrupted: was_interrupted(&error) }
     }
 }
 
@@ -38,14 +38,14 @@ impl From<Failure> for PyErr {
         if failure.was_interrupted {
             return PyKeyboardInterrupt::new_err("finished work is kept");
         }
-        with_hint(&failure.told)
+        with_hint(&failure.text)
     }
 }
 
 /// An exception for a text, with the hints also in `hint`.
-pub(crate) fn with_hint(told: &str) -> PyErr {
-    let hint = told.split_once("\n\nhint: ").map(|(_, hint)| hint.replace("\nhint: ", "\n"));
-    let error = ProbityError::new_err(told.to_owned());
+pub(crate) fn with_hint(text: &str) -> PyErr {
+    let hint = text.split_once("\n\nhint: ").map(|(_, hint)| hint.replace("\nhint: ", "\n"));
+    let error = ProbityError::new_err(text.to_owned());
     Python::attach(|py| {
         // If this fails, the text still contains the hint.
         let _ = error.value(py).setattr("hint", hint);

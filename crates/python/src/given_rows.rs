@@ -12,7 +12,7 @@ pub(crate) struct GivenRows(std::vec::IntoIter<(usize, Result<TableRow, LineErro
 
 impl GivenRows {
     /// From an iterable of dicts.
-    pub(crate) fn of(rows: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn from_iterable(rows: &Bound<'_, PyAny>) -> PyResult<Self> {
         let rows = rows.try_iter()?.enumerate().map(|(place, row)| Ok((place, read(&row?))));
         Ok(Self(rows.collect::<PyResult<Vec<_>>>()?.into_iter()))
     }

@@ -128,7 +128,7 @@ fn run(
     }
     let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
     let keeps = !stage.run.keep.no_store;
-    let plan = Plan::of(stage, typed(method.name(), &given));
+    let plan = Plan::single_stage(stage, typed(method.name(), &given));
     let ready = plan.check()?;
     if let Some(out) = folder.as_ref().filter(|_| own) {
         // Reported before the first query, so that an interrupted run can be resumed there.
@@ -142,7 +142,7 @@ fn run(
     };
     if let (Some(outcomes), Some(folder)) = (ends.iter().find_map(unscored), &folder) {
         let shown = folder.display().to_string();
-        return Err(Failure::told(format!(
+        return Err(Failure::from_text(format!(
             "strict: some results have no score: {outcomes}\n\nhint: open the scored results with \
              probity.open_run({shown:?})"
         )));
@@ -205,7 +205,7 @@ pub(crate) fn write_rows(name: &str, data: &Bound<'_, PyAny>, path: PathBuf) -> 
 /// An Arrow table, or dicts.
 fn table(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn GivenTable>> {
     if data.hasattr("__arrow_c_stream__")? {
-        return Ok(Box::new(ArrowRows::of(data)?));
+        return Ok(Box::new(ArrowRows::from_stream(data)?));
     }
-    Ok(Box::new(GivenRows::of(data)?))
+    Ok(Box::new(GivenRows::from_iterable(data)?))
 }

@@ -36,7 +36,7 @@ pub(crate) fn wait<T: Send>(
         });
         loop {
             let waited = py.detach(|| receiver.lock().recv_timeout(LOOK));
-            let looked = py.check_signals().and_then(|()| tell(observer, events.take()));
+            let looked = py.check_signals().and_then(|()| notify_observer(observer, events.take()));
             if let Err(error) = looked {
                 interrupt.raise();
                 failure.get_or_insert(error);
@@ -53,7 +53,7 @@ pub(crate) fn wait<T: Send>(
     done.map_err(|_| PyRuntimeError::new_err("bug in probity: the work panicked; see the printed message"))
 }
 
-fn tell(observer: Option<&Bound<'_, PyAny>>, told: Told) -> PyResult<()> {
+fn notify_observer(observer: Option<&Bound<'_, PyAny>>, told: Told) -> PyResult<()> {
     let Some(observer) = observer else { return Ok(()) };
     for (kind, text) in told.messages {
         observer.call_method1("message", (kind, text))?;

@@ -103,10 +103,10 @@ def test_tables_come_out_as_frames_and_as_rows(rows):
 
 WRONG = {
     "an unknown column": (lambda rows: rows, {"map": {"context": "dok", "candidate": ["a", "b"]}}, "`dok`", "did you mean `doc`"),
-    "a number for a text": (lambda rows: [*rows, {"doc": 3, "a": "x", "b": "y"}], {}, "index 5 of list: column `doc` (context): a number, not a text", None),
-    "NaN for a text": (lambda rows: [*rows, {"doc": math.nan, "a": "x", "b": "y"}], {}, "index 5 of list", "None where there is none"),
-    "no rows": (lambda rows: [], {}, "list has no rows", "give one row at least"),
-    "a row that is no dict": (lambda rows: [*rows, "text"], {}, "a row is a dict, and this is a str", None),
+    "a number for a text": (lambda rows: [*rows, {"doc": 3, "a": "x", "b": "y"}], {}, "index 5 of list: column `doc` (context): expected a string, found a number", None),
+    "NaN for a text": (lambda rows: [*rows, {"doc": math.nan, "a": "x", "b": "y"}], {}, "index 5 of list", "use None for a missing value"),
+    "no rows": (lambda rows: [], {}, "list has no rows", "add at least one row"),
+    "a row that is no dict": (lambda rows: [*rows, "text"], {}, "expected a dict as a row, found str", None),
     "a lone surrogate": (lambda rows: [{"doc": "\ud800", "a": "x", "b": "y"}], {}, "not Unicode", None),
     "an unknown option's value": (lambda rows: rows, {"data_format": "xml"}, "data_format", "jsonl"),
 }
@@ -141,16 +141,16 @@ def test_a_column_of_mixed_types_is_told_by_row_and_does_not_matter_where_it_is_
     with pytest.raises(probity.ProbityError) as error:
         score(mixed, map={"context": "junk", "candidate": ["a", "b"]})
     told = str(error.value)
-    assert "indices 0, 3" in told and "a number, not a text" in told and "index 4" in told and "a list" in told
+    assert "indices 0, 3" in told and "expected a string, found a number" in told and "index 4" in told and "a list" in told
 
 
 def test_a_column_without_a_value_and_two_of_one_name_are_told(rows):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for frame, text in [
-        (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context): there is no value"),
+        (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context): missing value"),
         (pandas.DataFrame([["x", "y", "z", "w"]], columns=["doc", "a", "b", "a"]), "two columns called 'a'"),
         (pandas.DataFrame([["x", "y"]]), "no column whose name is a text"),
-        (pandas.DataFrame({"doc": [b"x"], "a": ["y"], "b": ["z"]}), "values of the type Binary are not read"),
+        (pandas.DataFrame({"doc": [b"x"], "a": ["y"], "b": ["z"]}), "values of type Binary are not supported"),
     ]:
         with pytest.raises(probity.ProbityError) as error:
             score(frame)
@@ -160,7 +160,7 @@ def test_a_column_without_a_value_and_two_of_one_name_are_told(rows):
 def test_scores_that_are_no_numbers_are_told(rows):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(rows).with_columns(q=polars.lit(math.nan))
-    with pytest.raises(probity.ProbityError, match="NaN is no value"):
+    with pytest.raises(probity.ProbityError, match="NaN is not a valid value"):
         score(frame, map={**MAP, "score.a.q": "q"})
     # Missing is what pandas means by it.
     pandas = pytest.importorskip("pandas")

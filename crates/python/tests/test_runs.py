@@ -59,7 +59,7 @@ def test_a_dry_run_asks_nothing(model, rows):
 
 
 def test_what_is_wrong_with_a_request_is_told(model):
-    with pytest.raises(probity.ProbityError, match="one of `labels`, `continuation`, `classes` is needed"):
+    with pytest.raises(probity.ProbityError, match="one of `labels`, `continuation`, `classes` is required"):
         model.logprobs("x")
     with pytest.raises(probity.ProbityError, match="field `max_tokens`: must be at least 1"):
         model.generate("x", max_tokens=0)
@@ -147,7 +147,7 @@ def test_an_interrupt_ends_cleanly_and_what_was_answered_is_kept(model):
         time.sleep(0.1)
     work.send_signal(signal.SIGINT)
     out, err = work.communicate(timeout=120)
-    assert "KeyboardInterrupt: what was written is kept: out=" in err and "resume=True" in err and "done" not in out, err
+    assert "KeyboardInterrupt: finished work is kept: continue with out=" in err and "resume=True" in err and "done" not in out, err
     again = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True)
     assert "done finished" in again.stdout, again.stderr
     assert "taken from" in again.stderr or "answers" in again.stderr, again.stderr
@@ -161,7 +161,7 @@ def test_a_table_is_looked_at_by_row_slice_and_column(rows):
     assert scores["score"] == [row["score"] for row in whole]
     with pytest.raises(IndexError, match=f"there are {len(whole)} rows"):
         scores[len(whole)]
-    with pytest.raises(KeyError, match="there are item, candidate"):
+    with pytest.raises(KeyError, match="the columns are item, candidate"):
         scores["skore"]
     assert scores._repr_html_().count("<tr>") == 6
 
@@ -176,14 +176,14 @@ def test_strict_fails_where_something_is_without_a_score_and_keeps_the_run(model
 
 
 def test_what_is_doubtful_is_a_warning_of_python(rows):
-    with pytest.warns(UserWarning, match="no run in new to go on with"):
+    with pytest.warns(UserWarning, match="no run to continue in new"):
         probity.metrics(rows, metric="levenshtein-source", map=MAP, out="new", resume=True, progress=False)
     some = probity.metrics(rows[:2], metric="levenshtein-source", map=MAP, out="some", progress=False)
     with pytest.warns(UserWarning, match="6 texts of 5 items lost their score"):
         gated = probity.gate(some, "new", allow_missing=True)
     assert gated.passed and len(gated.caveats) == 2 and not probity.gate(some, "new").passed
     rows[1]["b"] = None
-    with pytest.warns(UserWarning, match="1 of 5 samples have no text in some of 2 columns of candidates"):
+    with pytest.warns(UserWarning, match="1 of 5 samples lack a text in some of 2 columns of candidates"):
         fewer = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
     with pytest.warns(UserWarning, match="1 text of 5 items lost their score"):
         gated = probity.gate(fewer.scores, "new")

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::measures::{Attribute, Measure, MeasureKind, SamplePart, ratio};
 use crate::plot::{Figure, forest};
-use crate::report::ReportPart;
+use crate::report::{ReportPart, RunReport};
 use crate::tables;
 use crate::text::{counted, visible_line};
 
@@ -114,7 +114,7 @@ fn score_gaps(
 pub(crate) fn verdicts(parts: &[ReportPart]) -> Table {
     let title = if parts.len() == 1 { "Conclusion" } else { "Conclusions" };
     let columns = ["run", "about", "verdict", "agreement", "trust", "reason"];
-    let mut table = Table::new(title, columns).with_id("verdicts");
+    let mut table = Table::new(title, columns).with_id(RunReport::VERDICTS);
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
             let texts = ["about", "says", "agreement", "trust", "because"].map(|field| Cell::from(one[field].as_str()));

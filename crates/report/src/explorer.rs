@@ -215,7 +215,7 @@ impl Index {
 }
 
 /// All strings in the rows.
-fn words(tables: &Value) -> impl Iterator<Item = &str> {
+fn string_cells(tables: &Value) -> impl Iterator<Item = &str> {
     let tables = tables.as_array().into_iter().flatten();
     let rows = tables.flat_map(|table| table["rows"].as_array().into_iter().flatten());
     rows.flat_map(|row| row.as_array().into_iter().flatten()).filter_map(Value::as_str)
@@ -283,14 +283,14 @@ impl<'a> RunReader<'a> {
     /// Texts and details of a sample.
     fn sample(&mut self, number: u32, prompts: usize) -> Result<(Value, Value), ReportError> {
         let id = self.part.facts.ids.text(number);
-        let asked = self.asked(number, prompts)?;
+        let asked = self.sample_requests(number, prompts)?;
         let all: usize = self.asked[number as usize].iter().map(ExactSizeIterator::len).sum();
         let mut text = self.texts(number, &asked)?;
         let mut detail = Map::new();
         let tables = self.rows(number)?;
         if text.get("k").is_none() {
             // A sample without its own texts is searched by the strings in its rows.
-            text["w"] = Value::Array(words(&tables).map(Value::from).collect());
+            text["w"] = Value::Array(string_cells(&tables).map(Value::from).collect());
         }
         detail.insert("tables".into(), tables);
         let mut lines = PromptLines::default();
@@ -302,7 +302,7 @@ impl<'a> RunReader<'a> {
     }
 
     /// The first requests of a sample, limited to `most`.
-    fn asked(&self, number: u32, most: usize) -> Result<Vec<AskedRequest>, ReportError> {
+    fn sample_requests(&self, number: u32, most: usize) -> Result<Vec<AskedRequest>, ReportError> {
         let mut asked = Vec::new();
         for place in &self.asked[number as usize] {
             if let Some(answers) = &self.answers {

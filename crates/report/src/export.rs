@@ -3,7 +3,7 @@
 use probity_analysis::{Cell, Table};
 use serde_json::{Value, json};
 
-use crate::text::{shown, visible, visible_line};
+use crate::text::{cell_text, visible, visible_line};
 
 /// JSON: cells in column order, numbers unrounded, intervals as objects.
 pub fn json(table: &Table) -> Value {
@@ -57,7 +57,7 @@ pub fn markdown(table: &Table) -> String {
         text += &line(table.columns.iter().map(|c| markdown_text(c)).collect());
         text += &line(rule.collect());
         for row in &table.rows {
-            text += &line(row.iter().map(|cell| markdown_text(&shown(cell))).collect());
+            text += &line(row.iter().map(|cell| markdown_text(&cell_text(cell))).collect());
         }
     }
     for note in &table.notes {
@@ -79,7 +79,7 @@ pub fn latex(table: &Table) -> String {
         text += &line(table.columns.iter().map(|c| latex_text(c)).collect());
         text += "    \\midrule\n";
         for row in &table.rows {
-            text += &line(row.iter().map(|cell| latex_text(&shown(cell))).collect());
+            text += &line(row.iter().map(|cell| latex_text(&cell_text(cell))).collect());
         }
         text += "    \\bottomrule\n  \\end{tabular}\n";
     }

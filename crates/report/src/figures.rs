@@ -90,7 +90,7 @@ pub(crate) fn plots(
     plots
 }
 
-fn of(attribute: &str) -> String {
+fn attribute_suffix(attribute: &str) -> String {
     if attribute.is_empty() { String::new() } else { format!(", {}", visible_line(attribute)) }
 }
 
@@ -114,7 +114,7 @@ fn preferences(id: String, attribute: &str, pairs: &FactPairs) -> Figure {
         counted(n, "comparison")
     );
     let first = percent(pairs.first_wins / n.max(1) as f64);
-    let title = format!("Position bias{}: the first text wins {first}", of(attribute));
+    let title = format!("Position bias{}: the first text wins {first}", attribute_suffix(attribute));
     let words = Bars { id, title, caption, x: "p(first is better)", y: "comparisons", reference: Some(0.5) };
     histogram(&pairs.p, words)
 }
@@ -129,7 +129,11 @@ fn order_gap(id: String, attribute: &str, pairs: &FactPairs) -> Option<Figure> {
     );
     let words = Bars {
         id,
-        title: format!("Order gap{}: swapping the texts changes p by {} on average", of(attribute), fixed(mean, 3)),
+        title: format!(
+            "Order gap{}: swapping the texts changes p by {} on average",
+            attribute_suffix(attribute),
+            fixed(mean, 3)
+        ),
         caption,
         x: "order gap of a pair",
         y: "pairs",
@@ -227,7 +231,7 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
     if left_out > 0 {
         caption = format!("{caption} The {left_out} lowest candidates are omitted.");
     }
-    let title = format!("Wins{}: {} is first", of(attribute), visible_line(names[0]));
+    let title = format!("Wins{}: {} is first", attribute_suffix(attribute), visible_line(names[0]));
     Ok(heat(id, title, &caption, &BEATS, &names, &values))
 }
 
@@ -263,7 +267,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     }
     scatter(
         id,
-        format!("Agreement with gold{}: Spearman per context {}", of(&attribute.name), per_context),
+        format!("Agreement with gold{}: Spearman per context {}", attribute_suffix(&attribute.name), per_context),
         caption,
         ("gold score", "score"),
         &points,
@@ -273,7 +277,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
 
 fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Option<Figure> {
     let values: Vec<f64> = attribute.scores.iter().map(|s| s.score).collect();
-    let bins = Histogram::of(&values, BINS)?;
+    let bins = Histogram::from_values(&values, BINS)?;
     let caption = format!(
         "Scores by {} of n = {} in {}; mean {}.",
         visible_line(if attribute.metric.is_empty() { run.method() } else { &attribute.metric }),
@@ -283,7 +287,7 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     );
     let words = Bars {
         id,
-        title: format!("Scores{}: mean {}", of(&attribute.name), fixed(bins.mean().unwrap_or(0.0), 3)),
+        title: format!("Scores{}: mean {}", attribute_suffix(&attribute.name), fixed(bins.mean().unwrap_or(0.0), 3)),
         caption,
         x: "score",
         y: "candidates",
@@ -316,8 +320,11 @@ fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<F
         "Boxes show the middle 50% of a candidate id's scores, and whiskers 90%. The bar is the median, the dot the \
          mean. {best}."
     );
-    let title =
-        format!("Scores by candidate{}: {} has the best mean", of(&attribute.name), visible_line(&spreads[0].name));
+    let title = format!(
+        "Scores by candidate{}: {} has the best mean",
+        attribute_suffix(&attribute.name),
+        visible_line(&spreads[0].name)
+    );
     Some(boxes(id, title, caption, "score", &spreads))
 }
 

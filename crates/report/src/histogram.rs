@@ -18,7 +18,7 @@ impl Histogram {
     }
 
     /// Chooses the range from the values, with ends rounded for an axis. `None` without finite values.
-    pub(crate) fn of(values: &[f64], bins: usize) -> Option<Self> {
+    pub(crate) fn from_values(values: &[f64], bins: usize) -> Option<Self> {
         let (low, high) = range(values)?;
         // Equal values would give bins without width.
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };

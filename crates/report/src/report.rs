@@ -53,6 +53,9 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// The id of the table of conclusions.
+    pub const VERDICTS: &'static str = "verdicts";
+
     /// Reads the runs' tables and computes everything but the list of samples, which is streamed when the page is
     /// written. Equal run names get a number.
     pub fn new(runs: Vec<ReportedRun>, options: Options) -> Result<Self, ReportError> {

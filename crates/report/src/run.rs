@@ -4,8 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use probity_analysis::conclusion::Conclusion;
 use probity_lm::parse_unique;
 use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY, regular};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::ReportError;
@@ -54,6 +56,11 @@ fn regular_text(path: &Path) -> io::Result<String> {
 }
 
 impl ReportedRun {
+    /// The conclusions of the run; none of a run without a summary, or of an unknown form.
+    pub fn verdict(&self) -> Vec<Conclusion> {
+        Vec::deserialize(&self.summary["verdict"]).unwrap_or_default()
+    }
+
     /// The signature on one line; `None` without a summary.
     pub fn signature(&self) -> Option<&str> {
         self.summary["signature_line"].as_str()
@@ -134,7 +141,7 @@ impl ReportedRun {
         let is_changed = |name: &str, sha256: &str| {
             let path = Path::new(name);
             let is_gone = !path.exists() && path.parent().is_some_and(Path::is_dir);
-            is_gone || FileContent::of(path).is_ok_and(|found| found.sha256 != sha256)
+            is_gone || FileContent::read(path).is_ok_and(|found| found.sha256 != sha256)
         };
         named.filter(|(name, sha256)| is_changed(name, sha256)).map(|(name, _)| name).collect()
     }

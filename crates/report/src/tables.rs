@@ -131,13 +131,13 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
         }
         let (pooled, system) = (attribute.pooled, attribute.system);
         if pooled.figure.n > 0 {
-            add("Spearman, pooled", pooled.of(pooled.figure.coefficient), pooled.figure.n, "scores");
+            add("Spearman, pooled", pooled.with_figure(pooled.figure.coefficient), pooled.figure.n, "scores");
         }
         let systems = system.figure.systems;
         if systems > 0 {
             // The correlation of two systems is always ±1.
             let coefficient = system.figure.coefficient.filter(|_| systems > 2);
-            add("Spearman of systems", system.of(coefficient), systems, "systems");
+            add("Spearman of systems", system.with_figure(coefficient), systems, "systems");
         }
     }
     table.note(interval_note(resampling));
@@ -206,12 +206,13 @@ pub(crate) fn interval_note(resampling: &Resampling) -> String {
 
 /// The method's tables in the summary.
 pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
-    let texts =
-        |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
+    let texts = |value: &Value| {
+        value.as_array().map(|list| list.iter().map(value_text).collect::<Vec<_>>()).unwrap_or_default()
+    };
     let found = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let table = |(number, found): (usize, &Value)| {
-        let mut table =
-            Table::new(shown(&found["title"]), texts(&found["columns"])).with_id(format!("{prefix}-section-{number}"));
+        let mut table = Table::new(value_text(&found["title"]), texts(&found["columns"]))
+            .with_id(format!("{prefix}-section-{number}"));
         for row in found["rows"].as_array().into_iter().flatten() {
             let mut cells: Vec<Cell> = row.as_array().into_iter().flatten().map(cell).collect();
             // A summary of another version, or a modified one, may have rows with too few cells.
@@ -226,9 +227,9 @@ pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
 
 /// A cell of a summary. In version 0.1.0, cells are formatted strings.
 fn cell(value: &Value) -> Cell {
-    Cell::deserialize(value).unwrap_or_else(|_| Cell::from(shown(value)))
+    Cell::deserialize(value).unwrap_or_else(|_| Cell::from(value_text(value)))
 }
 
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, str::to_owned)
 }

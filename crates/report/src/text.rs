@@ -12,8 +12,8 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// A cell as text, with a true minus sign.
-pub(crate) fn shown(cell: &Cell) -> String {
-    if cell.is_numeric() { cell.shown().replace('-', "−") } else { cell.shown() }
+pub(crate) fn cell_text(cell: &Cell) -> String {
+    if cell.is_numeric() { cell.to_text().replace('-', "−") } else { cell.to_text() }
 }
 
 /// A number with fixed decimals and a true minus sign.

@@ -304,7 +304,7 @@ fn metrics_are_reported_one_by_one_before_their_parts_and_lower_may_be_better() 
     let figures = table(&report, "run1-figures");
     assert_eq!(figures.columns[0], "metric");
     let shown: Vec<String> =
-        figures.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(Cell::shown).join(" ")).collect();
+        figures.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(Cell::to_text).join(" ")).collect();
     let each = |metric: &str, mean: &str| {
         [format!("{metric} preference accuracy 1.000 [0.158, 1.000]"), format!("{metric} mean score {mean}")]
     };
@@ -345,7 +345,7 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
     assert_eq!(figures.columns[0], "attribute, metric");
     let of = |name: &str| -> Vec<String> {
         let rows = figures.rows.iter().filter(|row| row[0] == Cell::Text(name.into()));
-        rows.map(|row| [&row[1], &row[2]].map(Cell::shown).join(" ")).collect()
+        rows.map(|row| [&row[1], &row[2]].map(Cell::to_text).join(" ")).collect()
     };
     // Right in both contexts, also by the metric with lower scores better.
     let agreement = ["Spearman per context 1.000 [-0.684, 1.000]", "pairwise accuracy 1.000 [0.158, 1.000]"];
@@ -363,7 +363,7 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
     // If the method reports agreement itself, the report shows only its scores.
     fs::write(folder.path().join("summary.json"), r#"{"tells_agreement": true}"#).expect("written");
     let told = self::report(&[&folder.path().to_owned()]);
-    assert!(table(&told, "run1-figures").rows.iter().all(|row| !row[0].shown().starts_with("q, ")));
+    assert!(table(&told, "run1-figures").rows.iter().all(|row| !row[0].to_text().starts_with("q, ")));
     assert_eq!(told.figures().count(), 4);
 }
 

@@ -58,7 +58,7 @@ impl BitProbe {
     }
 
     /// User-supplied requests.
-    pub fn of(scores: Vec<ScoreRequest>) -> Self {
+    pub fn from_requests(scores: Vec<ScoreRequest>) -> Self {
         Self { scores, texts: Vec::new() }
     }
 
@@ -74,7 +74,7 @@ impl BitProbe {
 
     /// Removes the score requests that are invalid for the model and returns their number. One of them would end the
     /// whole list.
-    pub fn keep_what_can_be_asked(&mut self, model: &Model) -> usize {
+    pub fn retain_valid(&mut self, model: &Model) -> usize {
         let before = self.scores.len();
         self.scores.retain(|request| model.check(request).is_ok());
         before - self.scores.len()
@@ -200,7 +200,7 @@ fn continuation_bits(answer: &ContinuationAnswer) -> impl Iterator<Item = u64> {
 fn built_in_scores() -> Vec<ScoreRequest> {
     let contexts = ["Text: The ferry did not run until the ice broke in March.\n", "Text: Bees count to four.\n"];
     let candidates = ["The ferry stopped for the winter.", "Bees can count.", "Ice is cold, says an old man."];
-    let plain = LabelSet::words(["A", "B"]).expect("two labels");
+    let plain = LabelSet::from_words(["A", "B"]).expect("two labels");
     let long = LabelSet::new(vec![
         Label { name: "first".into(), variants: vec![" the first summary".into(), " First".into()] },
         Label { name: "second".into(), variants: vec![" my own choice is the second one".into()] },

@@ -69,7 +69,7 @@ pub enum ChatError {
 
 impl ChatError {
     /// Adds the template's path to the error.
-    fn of(self, path: &Path) -> Self {
+    fn with_path(self, path: &Path) -> Self {
         let told = |why: String| {
             let end = why.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
             let why = end.map_or(why.clone(), |end| format!("{}…", &why[..end]));
@@ -124,7 +124,7 @@ struct TemplateMessage {
 impl ChatTemplate {
     /// Compiles `source`. `named_tokens` are the variables `bos_token`, `eos_token` and the like; `path` is for errors.
     pub fn new(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
-        Self::compile(source, named_tokens, path).map_err(|error| error.of(path))
+        Self::compile(source, named_tokens, path).map_err(|error| error.with_path(path))
     }
 
     fn compile(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
@@ -172,7 +172,7 @@ impl ChatTemplate {
         // process.
         let limits = WorkLimits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
-        let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
+        let fail = |why: String| Err(ChatError::Failed(why).with_path(&self.parts.path));
         let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         // The lock is not held while rendering, so chats render concurrently.
         if spent().over {
@@ -187,7 +187,10 @@ impl ChatTemplate {
         // A template that compares two lists of 2⁶⁰ items hits its limit on every chat, and there are many chats.
         spent.over =
             matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
-        rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))
+        rendered.map_or_else(
+            |limit| fail(limit.to_string()),
+            |done| done.map_err(|error| error.with_path(&self.parts.path)),
+        )
     }
 }
 
@@ -436,11 +439,10 @@ mod tests {
         };
         assert!(matches!(nested("99999", ""), Err(ChatError::Failed(why)) if why.contains("too long")));
         assert_eq!(nested("1000", "{{ ns.x | string | length }}").as_deref(), Ok("18001"));
-        assert!(
-            matches!(nested("1000", "{{ ns.x | tojson(indent=16) }}"), Err(ChatError::Failed(why)) if why.contains("levels \
-                                                                                                                    of \
-                                                                                                                    nesting"))
-        );
+        assert!(matches!(
+            nested("1000", "{{ ns.x | tojson(indent=16) }}"),
+            Err(ChatError::Failed(why)) if why.contains("levels of nesting")
+        ));
         let lists = format!(
             "{{% for a in range(9999) %}}{{% set ns.x = {}ns.x{} %}}{{% endfor %}}",
             "[".repeat(50),

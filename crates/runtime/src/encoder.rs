@@ -90,7 +90,7 @@ pub enum EncodeError {
         names: Vec<String>,
     },
     /// No token of the prompt is left to condition on.
-    #[error("the continuation merges with the whole prompt, so there is no context left")]
+    #[error("the answer merges with the whole prompt, so no context is left")]
     #[diagnostic(help("add some text before it"))]
     NoCondition,
     /// A token id outside the vocabulary.

@@ -60,6 +60,6 @@ pub(crate) fn hint_of(error: &dyn miette::Diagnostic) -> String {
 
 /// The error's message followed by its hint.
 #[cfg(all(test, feature = "hub"))]
-pub(crate) fn told(error: &dyn miette::Diagnostic) -> String {
+pub(crate) fn error_with_hint(error: &dyn miette::Diagnostic) -> String {
     format!("{error}\n{}", hint_of(error))
 }

@@ -162,7 +162,7 @@ mod tests {
         let request = |at: usize| ScoreRequest {
             id: format!("q{at}"),
             prompt: Prompt::Text(format!("the cat of number {at} sat on the {}", "mat ".repeat(1 + at % 5))),
-            ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("two labels")),
+            ask: Ask::Labels(LabelSet::from_words(["A", "B"]).expect("two labels")),
         };
         (0..24).map(request).collect()
     }

@@ -57,7 +57,7 @@ mod tests {
         let path = folder.path().join("config.json");
         File::create(&path).and_then(|file| file.set_len(20 << 30)).expect("a file of holes");
         assert!(read(&path).expect_err("too large").to_string().contains("it has 20480 MiB; 256 are allowed"));
-        assert!(read(folder.path()).expect_err("a folder").to_string().contains("no regular file"));
+        assert!(read(folder.path()).expect_err("a folder").to_string().contains("not a regular file"));
         std::fs::write(&path, "\u{feff}{}").expect("written");
         assert_eq!(read(&path).expect("readable"), b"{}");
     }

@@ -112,7 +112,7 @@ impl Drop for End<'_> {
 
 /// Candle's error of a step. A failed memory allocation or an overflow gets a hint.
 pub(crate) fn computing_error(error: candle_core::Error) -> BoxedError {
-    match DeviceLimitError::of(error) {
+    match DeviceLimitError::from_candle(error) {
         Ok(limit) => Box::new(limit),
         Err(candle_core::Error::Cuda(inner)) => match inner.downcast::<NoMemory>() {
             Ok(no_memory) => no_memory,

@@ -46,7 +46,7 @@ fn models() -> Vec<String> {
 fn work_list(chats: bool) -> Vec<ScoreRequest> {
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March.";
     let texts = ["The ferry stopped for the winter.", "A ferry sank in March.", "Ice is cold."];
-    let labels = LabelSet::words(["A", "B"]).expect("valid labels");
+    let labels = LabelSet::from_words(["A", "B"]).expect("valid labels");
     let mut requests = Vec::new();
     for (i, a) in texts.iter().enumerate() {
         for (j, b) in texts.iter().enumerate().filter(|(j, _)| *j != i) {
@@ -140,7 +140,7 @@ fn a_model_of_candle_transformers_is_refused_where_our_kernels_would_run_it() {
     let path = golden("gemma");
     let error = load(path.to_str().expect("UTF-8 path"), LoadOptions::default()).err().expect("refused");
     assert_eq!(error.to_string(), "gemma models run only through candle-transformers, not on cpu");
-    assert!(error.help().expect("a hint").to_string().starts_with("--device candle-cpu"));
+    assert!(error.help().expect("a hint").to_string().starts_with("use --device candle-cpu"));
     let options =
         LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision: Precision::Fast, ..LoadOptions::default() };
     let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");

@@ -26,7 +26,7 @@ fn digest(model: &str, precision: Precision, isa: Isa) -> String {
     let options = LoadOptions { precision, isa: Some(isa), ..LoadOptions::default() };
     let model = Model::load(&locate(model).expect("a model lies there"), options).expect("loads");
     let mut probe = BitProbe::built_in(&model);
-    probe.keep_what_can_be_asked(&model);
+    probe.retain_valid(&model);
     assert!(probe.len() > 3, "something is asked");
     let (numbers, _) = probe.numbers(&model, ProbeOrder::AsGiven, &|| Ok(())).expect("answers");
     bit_digest(&numbers)

@@ -54,7 +54,7 @@ fn load(name: &str, options: LoadOptions) -> Model {
 
 /// Prompts with a long shared prefix, of several lengths.
 fn requests() -> Vec<ScoreRequest> {
-    let labels = LabelSet::words(["A", "B"]).expect("valid labels");
+    let labels = LabelSet::from_words(["A", "B"]).expect("valid labels");
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March. ".repeat(3);
     let request = |index: usize| {
         let prompt = Prompt::Text(format!("{context}{}\nWhich is better?", "Ice is cold. ".repeat(index % 4)));

@@ -180,7 +180,7 @@ fn a_verdict_is_asked_about_the_same_source() {
     let mut request = GenerateRequest::greedy("g", prompt.clone(), 12);
     let plain = generate(&model, std::slice::from_ref(&request)).remove(0);
     let marker = model.encoder().tokenizer().decode(&plain.token_ids[..4]).expect("decodes");
-    let set = LabelSet::words(["A", "B"]).expect("valid");
+    let set = LabelSet::from_words(["A", "B"]).expect("valid");
     request.verdict = Some((marker.clone(), set.clone()));
     let judged = generate(&model, &[request]).remove(0);
     let verdict = judged.verdict.expect("the marker is there");
@@ -200,15 +200,20 @@ fn a_verdict_is_asked_about_the_same_source() {
 #[test]
 fn prompts_in_tokens_are_checked_and_a_plan_costs_what_a_run_does() {
     let model = tiny(LoadOptions::default());
-    let ask =
-        |prompt| ScoreRequest { id: "t".into(), prompt, ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("valid")) };
+    let ask = |prompt| ScoreRequest {
+        id: "t".into(),
+        prompt,
+        ask: Ask::Labels(LabelSet::from_words(["A", "B"]).expect("valid")),
+    };
     let error = |prompt| model.score_all(&[ask(prompt)]).expect_err("refused").to_string();
     assert!(error(Prompt::Pair { source: vec![5], answer: Vec::new() }).contains("needs at least one token"));
     assert!(error(Prompt::Pair { source: vec![5], answer: vec![9999] }).contains("vocabulary"));
     // The same source as tokens and as text.
     let text = ask(Prompt::Text("Which one?".into()));
-    let encoded =
-        model.encoder().encode_labels(&text.prompt, &LabelSet::words(["A", "B"]).expect("valid")).expect("encodes");
+    let encoded = model
+        .encoder()
+        .encode_labels(&text.prompt, &LabelSet::from_words(["A", "B"]).expect("valid"))
+        .expect("encodes");
     let tokens = ask(Prompt::Tokens(encoded.prefix[..encoded.source].to_vec()));
     let results = model.score_all(&[text, tokens]).expect("scores");
     assert_eq!(results[0].labels().map(|l| l.mass.to_bits()), results[1].labels().map(|l| l.mass.to_bits()));

@@ -1,13 +1,14 @@
 //! The GGUF reader on valid, invalid and hostile files.
 
 mod builder;
-mod told;
+mod error_text;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 
 use builder::{Gguf, Meta};
+use error_text::error_text;
 use miette::Diagnostic as _;
 use probity_kernels::WeightType;
 use probity_models::{SourceError, WeightSource as _};
@@ -16,7 +17,6 @@ use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::weights::{GgufFile, GgufHeader, WeightsError};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use told::told;
 
 thread_local! {
     static LIVE: Cell<usize> = const { Cell::new(0) };
@@ -270,7 +270,7 @@ fn every_truncation_is_refused() {
         assert!(GgufHeader::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
     }
     let cut = GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut");
-    let cut = told(&cut);
+    let cut = error_text(&cut);
     assert!(cut.contains("probity model verify"), "{cut}");
 }
 

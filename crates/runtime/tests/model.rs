@@ -1,9 +1,10 @@
 //! The language model interface on real checkpoints: the tiny ones of the repository, and `SmolLM2` if downloaded.
 
-mod told;
+mod error_text;
 
 use std::path::{Path, PathBuf};
 
+use error_text::error_text;
 use probity_lm::{
     Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt,
     Reading, Role, Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
@@ -14,7 +15,6 @@ use probity_runtime::{LoadError, LoadOptions, Model};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use told::told;
 
 fn goldens() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens")
@@ -42,8 +42,8 @@ fn ask(id: &str, prompt: Prompt, ask: Ask) -> ScoreRequest {
     ScoreRequest { id: id.to_owned(), prompt, ask }
 }
 
-fn words(words: &[&str]) -> Ask {
-    Ask::Labels(LabelSet::words(words).expect("valid labels"))
+fn ask_labels(words: &[&str]) -> Ask {
+    Ask::Labels(LabelSet::from_words(words).expect("valid labels"))
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn states_of_a_text_that_is_read_equal_transformers() {
     }
     let beyond =
         ask("beyond", Prompt::Text("One".into()), Ask::Reading(Reading { text: " two".into(), layers: vec![2] }));
-    let error = told(&tiny(LoadOptions::default()).score_all(&[beyond]).expect_err("no such layer"));
+    let error = error_text(&tiny(LoadOptions::default()).score_all(&[beyond]).expect_err("no such layer"));
     assert!(error.contains("2 layers") && error.contains("hint:"), "{error}");
 }
 
@@ -194,7 +194,7 @@ fn work_list() -> Vec<ScoreRequest> {
     for (i, a) in texts.iter().enumerate() {
         for (j, b) in texts.iter().enumerate().filter(|(j, _)| *j != i) {
             let text = format!("Text: {context}\nSummary A: {a}\nSummary B: {b}\nWhich summary is better?");
-            requests.push(ask(&format!("{i}-{j}"), Prompt::user(text.clone()), words(&["A", "B"])));
+            requests.push(ask(&format!("{i}-{j}"), Prompt::user(text.clone()), ask_labels(&["A", "B"])));
             requests.push(ask(
                 &format!("{i}-{j}-plain"),
                 Prompt::Text(text),
@@ -260,10 +260,10 @@ fn what_cannot_be_answered_has_an_outcome_and_the_rest_its_answer() {
     let limit = model.description().context_length.expect("a limit");
     let long = "word ".repeat(limit);
     let requests = [
-        ask("long", Prompt::Text(long), words(&["A", "B"])),
-        ask("empty", Prompt::Text(String::new()), words(&["A", "B"])),
+        ask("long", Prompt::Text(long), ask_labels(&["A", "B"])),
+        ask("empty", Prompt::Text(String::new()), ask_labels(&["A", "B"])),
         ask("no continuation", Prompt::Text("x".into()), Ask::Continuation(String::new())),
-        ask("fine", Prompt::Text("x".into()), words(&["A", "B"])),
+        ask("fine", Prompt::Text("x".into()), ask_labels(&["A", "B"])),
     ];
     let results = model.score_all(&requests).expect("scores");
     assert!(
@@ -284,9 +284,9 @@ fn wrong_requests_fail_before_anything_is_computed() {
     ]);
     for (request, expected) in [
         (ask("same", Prompt::Text("q".into()), Ask::Labels(same.expect("names differ"))), "tokens of"),
-        (ask("ids", Prompt::Tokens(vec![1 << 30]), words(&["A", "B"])), "vocabulary"),
+        (ask("ids", Prompt::Tokens(vec![1 << 30]), ask_labels(&["A", "B"])), "vocabulary"),
     ] {
-        let good = ask("good", Prompt::Text("q".into()), words(&["A", "B"]));
+        let good = ask("good", Prompt::Text("q".into()), ask_labels(&["A", "B"]));
         let mut answered = 0;
         let error = model.score(&mut [good, request.clone()].into_iter(), &mut |_, _| {
             answered += 1;
@@ -430,8 +430,8 @@ fn chat_needs_a_template_and_says_so() {
     let model = load_path(folder.path(), LoadOptions::default()).expect("loads");
     assert!(!model.description().has_chat_template);
     let chat = Prompt::Chat { messages: vec![Message::new(Role::User, "hello")], answer_prefix: String::new() };
-    let error = model.score_all(&[ask("chat", chat, words(&["A", "B"]))]).expect_err("no template");
-    let error = told(&error);
+    let error = model.score_all(&[ask("chat", chat, ask_labels(&["A", "B"]))]).expect_err("no template");
+    let error = error_text(&error);
     assert!(error.contains("chat template") && error.contains("hint:"), "{error}");
 }
 
@@ -478,7 +478,7 @@ fn damaged(damage: impl Fn(&Path)) -> String {
     damage(folder.path());
     match load_path(folder.path(), LoadOptions::default()) {
         Ok(_) => panic!("a damaged checkpoint was loaded"),
-        Err(error) => told(&error),
+        Err(error) => error_text(&error),
     }
 }
 
@@ -509,8 +509,8 @@ fn damaged_checkpoints_are_refused_by_name() {
     };
     let cases: Vec<(Damage, &[&str])> = vec![
         (Box::new(config("hidden_act", "mish".into())), &["hidden_act", "mish", "hint:"]),
-        (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not honoured"]),
-        (Box::new(config("rope_interleaved", true.into())), &["rope_interleaved", "not honoured"]),
+        (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not supported"]),
+        (Box::new(config("rope_interleaved", true.into())), &["rope_interleaved", "not supported"]),
         (Box::new(config("probity.rope_interleaved", true.into())), &["config.json", "probity.rope_interleaved"]),
         (Box::new(layers(1)), &["is not used", "model.layers.1.", "hint:"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),
@@ -591,7 +591,9 @@ fn article(context: u32, candidates: u32) -> Vec<ScoreRequest> {
     let pairs = (0..candidates).flat_map(|i| (0..candidates).filter(move |j| *j != i).map(move |j| (i, j)));
     let tokens =
         |(i, j)| (0..30).map(|t| context + t).chain(candidate(i)).chain(candidate(j)).chain([5, 6, 7]).collect();
-    pairs.map(|pair| ask(&format!("{context} {pair:?}"), Prompt::Tokens(tokens(pair)), words(&["A", "B"]))).collect()
+    pairs
+        .map(|pair| ask(&format!("{context} {pair:?}"), Prompt::Tokens(tokens(pair)), ask_labels(&["A", "B"])))
+        .collect()
 }
 
 fn scored(model: &Model, requests: &[ScoreRequest]) -> (Vec<ScoreResult>, probity_lm::Usage) {
@@ -644,7 +646,7 @@ fn the_cache_budget_changes_no_result_but_that_a_prompt_beyond_it_is_too_long() 
     assert!(results == expected && with_little.peak_cache_bytes <= tight, "{with_little:?}");
     assert_eq!(with_little.tokens_computed, usage.tokens_computed);
     let mut long = requests.clone();
-    long.push(ask("long", Prompt::Tokens(vec![9; 200]), words(&["A", "B"])));
+    long.push(ask("long", Prompt::Tokens(vec![9; 200]), ask_labels(&["A", "B"])));
     let room = Some(model.cache_bytes(96));
     model.run_with(LoadOptions { cache_budget: room, ..LoadOptions::default() }).expect("threads");
     let (results, _) = scored(&model, &long);

@@ -1,15 +1,15 @@
 //! Valid and invalid safetensors files and shard indexes.
 
-mod told;
+mod error_text;
 
 use std::path::{Path, PathBuf};
 
+use error_text::error_text;
 use probity_kernels::WeightType;
 use probity_models::WeightSource as _;
 use probity_runtime::weights::{SafetensorsFiles, ShardIndex, WeightsError};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use told::told;
 
 /// A file with this header and data; `pad` bytes of white space shift the start of the data.
 fn file(header: &Json, data: &[u8], pad: usize) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn open(bytes: Vec<u8>) -> Result<SafetensorsFiles, WeightsError> {
 }
 
 fn refused(bytes: Vec<u8>, words: &[&str]) {
-    let error = told(&open(bytes).err().expect("refused"));
+    let error = error_text(&open(bytes).err().expect("refused"));
     assert!(
         error.contains("demo.safetensors") && words.iter().all(|word| error.contains(word)),
         "expected {words:?} in {error}"

@@ -72,14 +72,14 @@ pub(crate) async fn text(
 ) -> Result<WrittenText, ApiError> {
     loop {
         if let TextEvent::Done(result) = event(events, deadline).await? {
-            return WrittenText::of(result.map_err(ApiError::model)?, param);
+            return WrittenText::from_result(result.map_err(ApiError::model)?, param);
         }
     }
 }
 
 impl WrittenText {
     /// The generated text, or the error if there is none.
-    pub(crate) fn of(result: GenerateResult, param: &str) -> Result<Self, ApiError> {
+    pub(crate) fn from_result(result: GenerateResult, param: &str) -> Result<Self, ApiError> {
         let Some(finish) = result.finish else { return Err(ApiError::outcome(param, &result.outcome)) };
         let GenerateResult { text, token_ids: ids, tokens, .. } = result;
         Ok(Self { text, ids, tokens: tokens.map(|tokens| *tokens), finish })

@@ -77,8 +77,8 @@ impl ApiError {
     /// The model rejects a request.
     pub(crate) fn unasked(param: &str, error: &LmError) -> Self {
         match error {
-            LmError::Labels { source, .. } => Self::field(param, told(source)),
-            LmError::Request { source, .. } => Self::field(param, told_boxed(source)),
+            LmError::Labels { source, .. } => Self::field(param, error_text(source)),
+            LmError::Request { source, .. } => Self::field(param, boxed_error_text(source)),
             other => Self::model(other.to_string()),
         }
     }
@@ -105,16 +105,16 @@ impl ApiError {
 }
 
 /// The text of an error with its hint.
-pub(crate) fn told(error: &(impl miette::Diagnostic + ?Sized)) -> String {
+pub(crate) fn error_text(error: &(impl miette::Diagnostic + ?Sized)) -> String {
     match error.help() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
     }
 }
 
-/// Like [`told`], for a boxed error.
-pub(crate) fn told_boxed(error: &BoxedError) -> String {
-    told(&**error)
+/// Like [`error_text`], for a boxed error.
+pub(crate) fn boxed_error_text(error: &BoxedError) -> String {
+    error_text(&**error)
 }
 
 impl IntoResponse for ApiError {

@@ -2,7 +2,7 @@
 
 use probity_lm::{Ask, AskedTokens, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
 
-use crate::api_error::{ApiError, told_boxed};
+use crate::api_error::{ApiError, boxed_error_text};
 use crate::app::App;
 use crate::wire::forms::{MOST_ALTERNATIVES, MOST_CHOICES, MOST_STOPS};
 use crate::wire::text::Writing;
@@ -109,7 +109,7 @@ pub(crate) fn refuse_long(app: &App, param: &str, prompt: &Prompt, text: &str) -
 /// Tokenises a prompt.
 pub(crate) fn encode(app: &App, param: &str, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
     refuse_long(app, param, prompt, "")?;
-    app.model.encode(prompt).map_err(|error| ApiError::field(param, told_boxed(&error)))
+    app.model.encode(prompt).map_err(|error| ApiError::field(param, boxed_error_text(&error)))
 }
 
 /// Maximum number of new tokens: the requested one, or else `usual` (by default the server's limit) as far as the

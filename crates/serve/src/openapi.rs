@@ -12,8 +12,8 @@ use crate::wire::models::{HealthBody, ModelBody, ModelList};
 use crate::wire::score::{ScoreBatch, ScoreBody};
 
 const ABOUT: &str = "Exact probabilities and texts from one model on one machine. The endpoints for texts follow \
-OpenAI's API; unsupported fields are rejected by name. The same request has the same answer, bit for bit, whatever other \
-requests run at the same time.";
+OpenAI's API; unsupported fields are rejected by name. The same request has the same answer, bit for bit, whatever \
+other requests run at the same time.";
 
 /// Errors of requests with a body.
 const WITH_BODY: [(u16, &str); 9] = [

@@ -9,7 +9,7 @@ use probity_lm::{Ask, AskedTokens, LabelSet, OneOrMany, Outcome, Prompt, ScoreAn
 use tokio::sync::oneshot;
 
 use crate::answers::{self, hand_over};
-use crate::api_error::{ApiError, told, told_boxed};
+use crate::api_error::{ApiError, boxed_error_text, error_text};
 use crate::app::App;
 use crate::asks::{encode, refuse_long};
 use crate::body::aside;
@@ -99,7 +99,7 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
             return Err(ApiError::field(field("termination"), "requires `labels`"));
         }
         (Some(labels), _) => {
-            let set = LabelSet::new(labels.0).map_err(|error| ApiError::field(field("labels"), told(&error)))?;
+            let set = LabelSet::new(labels.0).map_err(|error| ApiError::field(field("labels"), error_text(&error)))?;
             (Ask::Labels(set.with_termination(item.termination.unwrap_or_default())), field("labels"))
         }
         (_, Some(TextOrIds(PlainPrompt::Text(text)))) if text.is_empty() => {
@@ -126,7 +126,7 @@ fn of_classes(app: &App, at: &str, id: Option<String>, (prompt, of): (Prompt, St
         return Err(ApiError::field(format!("{at}.answer_prefix"), why));
     }
     refuse_long(app, &of, &prompt, "")?;
-    let tokens = app.model.encode_whole(&prompt).map_err(|error| ApiError::field(&of, told_boxed(&error)))?;
+    let tokens = app.model.encode_whole(&prompt).map_err(|error| ApiError::field(&of, boxed_error_text(&error)))?;
     let request = ScoreRequest { id: at.to_owned(), prompt, ask: Ask::Classes };
     app.model.check_score(&request).map_err(|error| ApiError::unasked(&of, &error))?;
     Ok(Question { id, request, tokens })
@@ -173,17 +173,17 @@ mod tests {
 
     use super::*;
 
-    fn told(outcome: Outcome, answer: Option<ScoreAnswer>) -> Value {
+    fn entry_json(outcome: Outcome, answer: Option<ScoreAnswer>) -> Value {
         serde_json::to_value(entry(3, None, &ScoreResult { outcome, prompt_tokens: 9, answer })).expect("JSON")
     }
 
     #[test]
     fn what_has_no_answer_says_why_and_has_no_numbers() {
-        let nothing = told(Outcome::NotFinite { why: "an overflow".into() }, None);
+        let nothing = entry_json(Outcome::NotFinite { why: "an overflow".into() }, None);
         let expected =
             json!({"object": "score", "index": 3, "outcome": "not_finite", "why": "an overflow", "prompt_tokens": 9});
         assert_eq!(nothing, expected);
-        let too_long = told(Outcome::TooLong { tokens_needed: 12, limit: 8 }, None);
+        let too_long = entry_json(Outcome::TooLong { tokens_needed: 12, limit: 8 }, None);
         assert_eq!(
             (&too_long["tokens_needed"], &too_long["limit"], too_long.get("labels")),
             (&json!(12), &json!(8), None)
@@ -196,17 +196,17 @@ mod tests {
             let class = |(at, logit): (usize, &f64)| ClassScore { name: format!("c{at}"), logit: *logit };
             Some(ScoreAnswer::Classes(ClassAnswer { kind, classes: logits.iter().enumerate().map(class).collect() }))
         };
-        let two = told(Outcome::Scored, answer(ClassKind::SingleLabel, &[0.0, 0.0]));
+        let two = entry_json(Outcome::Scored, answer(ClassKind::SingleLabel, &[0.0, 0.0]));
         let half = |name: &str| json!({"name": name, "logit": 0.0, "logprob": -std::f64::consts::LN_2, "prob": 0.5});
         assert_eq!(two["classes"], json!([half("c0"), half("c1")]));
-        let reward = told(Outcome::Scored, answer(ClassKind::SingleLabel, &[1.5]));
+        let reward = entry_json(Outcome::Scored, answer(ClassKind::SingleLabel, &[1.5]));
         assert_eq!(reward["classes"], json!([{"name": "c0", "logit": 1.5}]));
     }
 
     #[test]
     fn an_impossible_label_has_a_probability_of_zero_and_no_logarithm() {
         let answer = LabelAnswer::from_logprobs([("A", f64::NEG_INFINITY), ("B", -1.0)]).expect("some probability");
-        let labels = told(Outcome::Scored, Some(ScoreAnswer::Labels(answer)));
+        let labels = entry_json(Outcome::Scored, Some(ScoreAnswer::Labels(answer)));
         let first = &labels["labels"][0];
         assert_eq!(
             (&first["logprob"], &first["probability"], &first["prob"]),

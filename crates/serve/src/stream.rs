@@ -140,7 +140,7 @@ impl Streamed<'_> {
                     }
                 }
                 TextEvent::Done(result) => {
-                    let written = WrittenText::of(result.map_err(ApiError::model)?, self.param)?;
+                    let written = WrittenText::from_result(result.map_err(ApiError::model)?, self.param)?;
                     tokens += written.ids.len();
                     let (text, finish) = (text.rest(&written.text), written.reason());
                     self.out.send(encode(Event::Done(DoneText { index, text, finish, told: None }))).await?;

@@ -269,5 +269,5 @@ fn metric_model(kind: ModelKind, options: &ModelOptions) -> Result<MetricModel, 
 struct Refused;
 
 fn refuse(problems: &mut PlanProblems, stage: &PlannedRun, option: Option<&str>, error: &dyn miette::Diagnostic) {
-    problems.of(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
+    problems.add_stage_error(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
 }

@@ -48,17 +48,17 @@ pub(crate) fn dry_run(ready: &ReadyStage<'_>, model: &ModelFiles, context: &Cont
     let plans = std::mem::take(&mut ledger.lock().plans);
     let mut parts = Vec::with_capacity(plans.len());
     for ((stage, model), plan) in plans {
-        parts.push(PlannedPart::of(stage, &*pool.language(&asked[model].opened)?, plan)?);
+        parts.push(PlannedPart::measure(stage, &*pool.language(&asked[model].opened)?, plan)?);
     }
     if parts.is_empty() {
-        parts.push(PlannedPart::of(None, &*pool.language(&model.opened)?, PlannedCost::default())?);
+        parts.push(PlannedPart::measure(None, &*pool.language(&model.opened)?, PlannedCost::default())?);
     }
     Ok(DryRun { parts })
 }
 
 impl PlannedPart {
     /// Measures the machine for a plan.
-    pub fn of(stage: Option<&'static str>, model: &Model, plan: PlannedCost) -> Result<Self, SessionError> {
+    pub fn measure(stage: Option<&'static str>, model: &Model, plan: PlannedCost) -> Result<Self, SessionError> {
         let estimate = model.estimate(&plan)?;
         let (name, memory, options) = (model.description().name.clone(), model.planned_memory(&plan), model.options());
         Ok(Self { stage, model: name, memory, options, plan, estimate })

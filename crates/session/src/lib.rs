@@ -51,7 +51,7 @@ pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions,
     OutputOptions, RunOptions, StageTable, StageTableError, computing_in_force,
 };
-pub use plan::{InShort, Plan, RunEnd, RunOutcome, tell_answers, tell_damaged};
+pub use plan::{InShort, Plan, RunEnd, RunOutcome, report_answers, report_damaged};
 pub use problems::{PlanProblems, StageLines};
 pub use ready::ReadyStage;
 pub use run_info::probity_version;

@@ -182,7 +182,7 @@ impl Part {
         let Some(shard) = data["shard"].as_str().and_then(|shard| shard.parse().ok()) else {
             return refuse(folder, "it is a whole run, not a part", "make parts with --shard I/N");
         };
-        if let Some(wrong) = CheckedRun::of(folder)?.wrong.first() {
+        if let Some(wrong) = CheckedRun::check(folder)?.wrong.first() {
             let hint = format!("run `probity check {}` to see how to repair it", folder.display());
             return refuse(folder, format!("it was changed or damaged: {wrong}"), hint);
         }

@@ -102,7 +102,7 @@ impl RunEnd<'_> {
 
 impl Plan {
     /// A plan of one stage.
-    pub fn of(stage: PlannedRun, arguments: Vec<String>) -> Self {
+    pub fn single_stage(stage: PlannedRun, arguments: Vec<String>) -> Self {
         Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
@@ -141,7 +141,7 @@ impl Plan {
         for ReadyStage { stage, after, .. } in &waiting {
             let lines = stage.origin.as_ref().map(|origin| &origin.lines);
             let other = after[0].name().to_owned();
-            problems.of(lines, stage.name(), None, &SessionError::Circle { other });
+            problems.add_stage_error(lines, stage.name(), None, &SessionError::Circle { other });
         }
         problems.into_result(self.recipe.as_deref())?;
         Ok(ready)
@@ -155,7 +155,7 @@ impl Plan {
             let stage = ready.stage;
             let ended = match self.run_stage(&mut ready, &ends, context) {
                 Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
-                    let told = visible(&ErrorText::of(&error).to_string());
+                    let told = visible(&ErrorText::from_error(&error).to_string());
                     context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
                     RunOutcome::Failed
                 }
@@ -232,7 +232,7 @@ impl Plan {
             events.notice(Notice::Message(&format!("results are in {}", out.display())));
         }
         let RunSummary { outcomes, headline, verdict, .. } = summary;
-        tell_unscored(stage, &outcomes, events.as_ref());
+        report_unscored(stage, &outcomes, events.as_ref());
         Ok(RunOutcome::Finished(InShort { outcomes, headline, verdict }))
     }
 
@@ -280,7 +280,7 @@ impl Plan {
             if matches!(summary, Ok(_) | Err(SessionError::Method(MethodError::Until(_)))) {
                 recorded.finish()?;
                 leave_unasked(ready, own.as_deref(), &mut folder)?;
-                tell_answers(&recorded, context.events.as_ref());
+                report_answers(&recorded, context.events.as_ref());
             }
             summary
         };
@@ -322,7 +322,7 @@ impl Plan {
             let summary = execute(ready, models, folder.as_mut(), context)?;
             if let Some(recorded) = recorded {
                 recorded.finish()?;
-                tell_answers(&recorded, context.events.as_ref());
+                report_answers(&recorded, context.events.as_ref());
             }
             if let Some(folder) = folder.as_mut() {
                 leave_unasked(ready, own.as_deref(), folder)?;
@@ -389,7 +389,7 @@ fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[RunEnd<'_>]) -> Result<(), S
 }
 
 /// Warns of what has no score. What reads tables of scores says in its own what of them it left out.
-fn tell_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events) {
+fn report_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events) {
     let unscored = outcomes.unscored();
     let needs = stage.needs;
     if unscored == 0 || !needs.samples {
@@ -412,8 +412,8 @@ fn ends_everything(error: &SessionError) -> bool {
 const NAMED: usize = 5;
 
 /// Says what of the answers had been kept, and what of that was not as it was written and was asked again.
-pub fn tell_answers(recorded: &Recorded<'_>, events: &dyn Events) {
-    tell_damaged(&recorded.damaged(), events);
+pub fn report_answers(recorded: &Recorded<'_>, events: &dyn Events) {
+    report_damaged(&recorded.damaged(), events);
     if recorded.found() > 0 {
         let found = counted(recorded.found(), "answer");
         events.notice(Notice::Message(&format!("reused: {found}")));
@@ -421,7 +421,7 @@ pub fn tell_answers(recorded: &Recorded<'_>, events: &dyn Events) {
 }
 
 /// Answers that were kept and are not as they were written: they were asked again.
-pub fn tell_damaged(damaged: &[String], events: &dyn Events) {
+pub fn report_damaged(damaged: &[String], events: &dyn Events) {
     if damaged.is_empty() {
         return;
     }

@@ -53,8 +53,14 @@ impl PlanProblems {
 
     /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
     /// recipe.
-    pub fn of(&mut self, lines: Option<&StageLines>, stage: &str, option: Option<&str>, error: &dyn Diagnostic) {
-        let ErrorText { what, hints } = ErrorText::of(error);
+    pub fn add_stage_error(
+        &mut self,
+        lines: Option<&StageLines>,
+        stage: &str,
+        option: Option<&str>,
+        error: &dyn Diagnostic,
+    ) {
+        let ErrorText { what, hints } = ErrorText::from_error(error);
         let Some(lines) = lines else { return self.anywhere(ErrorText { what, hints }) };
         let hints = hints.iter().map(|hint| lines.in_its_words(hint)).collect();
         let what = lines.in_its_words(&what);

@@ -200,7 +200,7 @@ impl ReadyStage<'_> {
             && earlier.status == RunStatus::Finished
             && same_data
             && info.has_views_of(&earlier.info)
-            && CheckedRun::of(out)?.wrong.is_empty();
+            && CheckedRun::check(out)?.wrong.is_empty();
         match until.filter(|until| !self.finished && is_beyond(earlier, until)) {
             Some(until) => {
                 Err(SessionError::Beyond { path: out.clone(), status: earlier.status.name(), until: until.to_owned() })

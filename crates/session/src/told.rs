@@ -18,7 +18,7 @@ pub struct ErrorText {
 
 impl ErrorText {
     /// Of an error with its causes.
-    pub fn of(error: &dyn Diagnostic) -> Self {
+    pub fn from_error(error: &dyn Diagnostic) -> Self {
         let mut told = Self::from(error.to_string());
         told.add_causes(error);
         told
@@ -97,7 +97,7 @@ impl Display for ErrorText {
 /// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
 /// are made visible.
 pub fn message(error: &dyn Diagnostic) -> String {
-    visible(&format!("error: {}", ErrorText::of(error)))
+    visible(&format!("error: {}", ErrorText::from_error(error)))
 }
 
 /// The error and its causes as what they are: one that was handed on in a box is taken out of it.
@@ -151,7 +151,7 @@ mod tests {
         );
         let refused = std::io::Error::other("no such file");
         let io = SessionError::Io { path: "a".into(), source: refused };
-        assert_eq!(message(&io), "error: a could not be read\n  because no such file");
+        assert_eq!(message(&io), "error: cannot read a\n  because no such file");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct CheckedRun {
 
 impl CheckedRun {
     /// Looks at everything. An error where there is neither a run nor answers.
-    pub fn of(folder: &Path) -> Result<Self, SessionError> {
+    pub fn check(folder: &Path) -> Result<Self, SessionError> {
         let mut wrong = Vec::new();
         let manifest = manifest(folder, &mut wrong)?;
         // One that ended after a stage says what its files hold too, and one that did not come to its end what the
@@ -49,7 +49,7 @@ impl CheckedRun {
             (false, _) => 0,
             (true, Ok(answers)) => check_answers(&answers, telling.and_then(|run| run.answers.as_ref()), &mut wrong)?,
             (true, Err(error)) => {
-                wrong.push(ErrorText::of(&error).to_string());
+                wrong.push(ErrorText::from_error(&error).to_string());
                 0
             }
         };
@@ -107,7 +107,7 @@ fn check_answers(
     let before = wrong.len();
     let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
     let rows = rows.or_else(|error| {
-        wrong.push(ErrorText::of(&error).to_string());
+        wrong.push(ErrorText::from_error(&error).to_string());
         Ok::<_, StoreError>(0)
     })?;
     // Where a row is named already, that the rows together are not what they were says no more.

@@ -33,10 +33,10 @@ impl NoisyJudge {
     fn new(candidates: usize, spread: f64, noise: f64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let truth = (0..candidates).map(|_| spread * normal(&mut random)).collect();
-        Self::of(truth, Vec::new(), noise, &mut random)
+        Self::with_noise(truth, Vec::new(), noise, &mut random)
     }
 
-    fn of(truth: Vec<f64>, people: Vec<f64>, noise: f64, random: &mut ChaCha8Rng) -> Self {
+    fn with_noise(truth: Vec<f64>, people: Vec<f64>, noise: f64, random: &mut ChaCha8Rng) -> Self {
         let noise = (0..truth.len() * truth.len()).map(|_| noise * normal(random)).collect();
         Self { truth, noise, people }
     }
@@ -192,7 +192,7 @@ fn of_files(scores: &str, samples: &str, attribute: &str, noise: f64) {
         .zip(0..)
         .map(|((own, people), seed)| {
             let truth = own.iter().map(|score| score / unit).collect();
-            NoisyJudge::of(truth, people, noise, &mut ChaCha8Rng::seed_from_u64(seed))
+            NoisyJudge::with_noise(truth, people, noise, &mut ChaCha8Rng::seed_from_u64(seed))
         })
         .collect();
     println!("\n{scores}, noise {noise} of the scores' deviation, {} contexts", judges.len());

@@ -134,7 +134,7 @@ const FIGURES: [&str; 6] = [
 
 fn truths(world: World, noise: &mut Noise) -> [f64; 6] {
     let contexts = world.contexts(TRUTH, noise);
-    let figures = AgreementFigures::of(&scores(&contexts), &Resampling::default());
+    let figures = AgreementFigures::from_scores(&scores(&contexts), &Resampling::default());
     let system = figures.pearson.system.and_then(|system| system.figure.coefficient).unwrap_or(f64::NAN);
     let accuracy = ratio(pairs(&contexts).into_iter());
     let per_context = |of: Correlation| figures.correlation(of).per_context.figure.mean.unwrap_or(f64::NAN);
@@ -152,7 +152,7 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
         let mut tally: [[Tally; 2]; 6] = Default::default();
         for _ in 0..simulations {
             let contexts = world.contexts(n, noise);
-            let found = AgreementFigures::of(&scores(&contexts), &Resampling::default());
+            let found = AgreementFigures::from_scores(&scores(&contexts), &Resampling::default());
             let units = pairs(&contexts);
             let now = [
                 found.pearson.per_context.interval,

@@ -265,7 +265,7 @@ impl Systems {
         if let Some(why) = self.no_interval(of) {
             return Err(why);
         }
-        Jackknifed::of(self.contexts.len(), Range::Correlation, |kept| {
+        Jackknifed::new(self.contexts.len(), Range::Correlation, |kept| {
             let means = self.means(kept.iter().copied())?;
             of.coefficient(&means.0, &means.1)
         })
@@ -313,7 +313,7 @@ mod tests {
             (0..6).map(place).collect()
         };
         let contexts: Vec<_> = (0..20).map(context).collect();
-        let all = AgreementFigures::of(&contexts, &crate::Resampling::default()).spearman.per_context;
+        let all = AgreementFigures::from_scores(&contexts, &crate::Resampling::default()).spearman.per_context;
         let found = lowest_without_systems(&contexts, 0.95);
         assert_eq!(found[0].systems, ["bad"]);
         assert!(found[0].spearman.figure.mean < all.figure.mean, "{found:?} {all:?}");

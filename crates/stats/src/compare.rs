@@ -98,7 +98,7 @@ enum ComparedSide {
 const SIDES: [ComparedSide; 2] = [ComparedSide::First, ComparedSide::Second];
 
 impl ComparedSide {
-    fn of(self, rivals: &Rivals<'_>) -> f64 {
+    fn value_in(self, rivals: &Rivals<'_>) -> f64 {
         if self == Self::First { rivals.first } else { rivals.second }
     }
 }
@@ -124,7 +124,7 @@ impl<'a> Duel<'a> {
     fn lists(&self, side: ComparedSide) -> Vec<Lists> {
         self.contexts
             .iter()
-            .map(|context| context.iter().map(|rivals| (side.of(rivals), rivals.gold)).unzip())
+            .map(|context| context.iter().map(|rivals| (side.value_in(rivals), rivals.gold)).unzip())
             .collect()
     }
 
@@ -190,7 +190,7 @@ impl<'a> Duel<'a> {
         let all = |kept: &[usize], side: ComparedSide| -> (Vec<f64>, Vec<f64>) {
             kept.iter()
                 .flat_map(|context| &self.contexts[*context])
-                .map(|rivals| (side.of(rivals), rivals.gold))
+                .map(|rivals| (side.value_in(rivals), rivals.gold))
                 .unzip()
         };
         let of_side = |kept: &[usize], side: ComparedSide| {
@@ -230,7 +230,7 @@ impl<'a> Duel<'a> {
             Systems::new(&contexts, coverage)
         };
         let of_side = |side: ComparedSide| {
-            let score = |r: &Rivals<'a>| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold };
+            let score = |r: &Rivals<'a>| SystemScore { system: r.system, predicted: side.value_in(r), gold: r.gold };
             scored(self.contexts.iter().map(|context| context.iter().map(score).collect()).collect())
         };
         let [first, second] = SIDES.map(of_side);
@@ -291,7 +291,7 @@ struct Scaled<'a> {
 impl<'a> Scaled<'a> {
     fn new(contexts: &[Vec<Rivals<'a>>]) -> Self {
         let [first, second] =
-            SIDES.map(|side| StandardScale::of(contexts.iter().flatten().map(|rivals| side.of(rivals))));
+            SIDES.map(|side| StandardScale::from_values(contexts.iter().flatten().map(|rivals| side.value_in(rivals))));
         let scaled = |r: &Rivals<'a>| Rivals { first: first.apply(r.first), second: second.apply(r.second), ..*r };
         Self { contexts: contexts.iter().map(|context| context.iter().map(scaled).collect()).collect() }
     }
@@ -304,7 +304,7 @@ impl<'a> Scaled<'a> {
     ) -> impl Iterator<Item = impl Iterator<Item = SystemScore<'a>> + 's> + 's {
         self.contexts.iter().zip(swapped).map(move |(context, swap)| {
             let side = if *swap == (side == ComparedSide::First) { ComparedSide::Second } else { ComparedSide::First };
-            context.iter().map(move |r| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold })
+            context.iter().map(move |r| SystemScore { system: r.system, predicted: side.value_in(r), gold: r.gold })
         })
     }
 }
@@ -315,7 +315,7 @@ struct StandardScale {
 }
 
 impl StandardScale {
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+    fn from_values(values: impl Iterator<Item = f64> + Clone) -> Self {
         let n = values.clone().count().max(1) as f64;
         let mean = values.clone().sum::<f64>() / n;
         let deviation = (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / n).sqrt();

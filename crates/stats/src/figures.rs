@@ -66,7 +66,7 @@ impl AgreementFigures {
     /// Computes the figures over each context's scores, whose values are finite.
     ///
     /// System level includes systems with scores in half of the contexts, at least two.
-    pub fn of(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
+    pub fn from_scores(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
         let lists: Vec<(Vec<f64>, Vec<f64>)> =
             contexts.iter().map(|context| context.iter().map(|s| (s.predicted, s.gold)).unzip()).collect();
         let all =
@@ -157,7 +157,7 @@ pub fn pooled_correlation(
     let found = match figure.coefficient {
         None => Err(NoInterval::Undefined),
         Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
-        Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
+        Some(_) => Jackknifed::new(lists.len(), Range::Correlation, coefficient),
     };
     let p = found.as_ref().ok().map(|found| found.p(0.0));
     FigureEstimate::new(figure, found.map(|found| found.interval(confidence))).with_p(p)
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_perfect_metric_has_one_everywhere() {
         let row: &[(f64, f64)] = &[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)];
-        let figures = AgreementFigures::of(&contexts(&[row, row, row]), &RESAMPLING);
+        let figures = AgreementFigures::from_scores(&contexts(&[row, row, row]), &RESAMPLING);
         for of in Correlation::ALL {
             let one = figures.correlation(of);
             let system = one.system.expect("three systems");
@@ -206,9 +206,9 @@ mod tests {
         let scored: Vec<Vec<(f64, f64)>> =
             (0..12).map(|k| (0..3).map(|c| (f64::from(c * k % 5), f64::from(c + k % 2))).collect()).collect();
         let mut rows: Vec<&[(f64, f64)]> = scored.iter().map(Vec::as_slice).collect();
-        let alone = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        let alone = AgreementFigures::from_scores(&contexts(&rows), &RESAMPLING);
         rows.extend([&[][..]; 30]);
-        let among_empty = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        let among_empty = AgreementFigures::from_scores(&contexts(&rows), &RESAMPLING);
         for of in Correlation::ALL {
             let [alone, among_empty] = [alone, among_empty].map(|figures| *figures.correlation(of));
             assert!(alone.pooled.interval.is_some());
@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn scores_that_stand_alone_are_compared_pooled_and_nowhere_else() {
-        let figures = AgreementFigures::of(&contexts(&[&[(1.0, 1.0)], &[(2.0, 3.0)], &[(3.0, 2.0)]]), &RESAMPLING);
+        let figures =
+            AgreementFigures::from_scores(&contexts(&[&[(1.0, 1.0)], &[(2.0, 3.0)], &[(3.0, 2.0)]]), &RESAMPLING);
         let spearman = figures.spearman;
         assert_eq!((spearman.per_context.figure.skipped_too_few, spearman.system), (3, None));
         assert!((spearman.pooled.figure.coefficient.expect("defined") - 0.5).abs() < 1e-12);
@@ -229,7 +230,7 @@ mod tests {
     #[test]
     fn constant_scores_are_undefined_with_the_reason_and_without_an_interval() {
         let row: &[(f64, f64)] = &[(1.0, 1.0), (1.0, 2.0), (1.0, 4.0)];
-        let figures = AgreementFigures::of(&contexts(&[row, row]), &RESAMPLING);
+        let figures = AgreementFigures::from_scores(&contexts(&[row, row]), &RESAMPLING);
         let pooled = figures.kendall.pooled;
         assert_eq!((pooled.figure.coefficient, pooled.figure.undefined), (None, Some(Undefined::ConstantPredictions)));
         assert_eq!((pooled.interval, figures.kendall.system.expect("three").interval), (None, None));
@@ -243,7 +244,7 @@ mod tests {
         };
         let rows: Vec<Vec<(f64, f64)>> = (0..12).map(row).collect();
         let rows: Vec<&[(f64, f64)]> = rows.iter().map(Vec::as_slice).collect();
-        let figures = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        let figures = AgreementFigures::from_scores(&contexts(&rows), &RESAMPLING);
         for of in Correlation::ALL {
             let one = figures.correlation(of);
             let system = one.system.expect("three systems").figure.coefficient;
@@ -273,7 +274,7 @@ mod tests {
                 })
                 .collect();
             let rows: Vec<&[(f64, f64)]> = rows.iter().map(Vec::as_slice).collect();
-            let figures = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+            let figures = AgreementFigures::from_scores(&contexts(&rows), &RESAMPLING);
             for of in Correlation::ALL {
                 let one = figures.correlation(of);
                 let per_context = (one.per_context.p, one.per_context.interval);
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn nothing_at_all_is_undefined() {
-        let figures = AgreementFigures::of(&[], &RESAMPLING);
+        let figures = AgreementFigures::from_scores(&[], &RESAMPLING);
         assert_eq!((figures.pearson.pooled.figure.undefined, figures.pearson.system), (Some(Undefined::TooFew), None));
         assert_eq!(
             (figures.pairwise.accuracy, figures.pairwise_with_ties, figures.pairwise_with_ties_pooled),

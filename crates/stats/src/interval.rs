@@ -84,7 +84,7 @@ impl<T> FigureEstimate<T> {
     }
 
     /// Transfers this interval to another figure, such as a part of it.
-    pub fn of<U>(self, figure: U) -> FigureEstimate<U> {
+    pub fn with_figure<U>(self, figure: U) -> FigureEstimate<U> {
         let Self { interval, no_interval, p, .. } = self;
         FigureEstimate { figure, interval, no_interval, p }
     }
@@ -156,7 +156,7 @@ impl Jackknifed {
     ///
     /// The variance is that of groups of unequal size (Busing, Meijer and van der Leeden 1999, eq. 9), which equals the
     /// usual one for groups of one.
-    pub(crate) fn of(
+    pub(crate) fn new(
         units: usize,
         range: Range,
         mut statistic: impl FnMut(&[usize]) -> Option<f64>,
@@ -181,7 +181,7 @@ impl Jackknifed {
     }
 
     /// Jackknife of Σ sum / Σ weight that omits single units, however many there are: the rest follows from the total.
-    fn of_ratio(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
+    fn from_ratio(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
         let (sum, weight) =
             (ordered_sum(units.iter().map(|unit| unit.0)), ordered_sum(units.iter().map(|unit| unit.1)));
         let ratio = |(sum, weight): (f64, f64)| {
@@ -246,7 +246,7 @@ pub fn jackknife(
     range: Range,
     statistic: impl FnMut(&[usize]) -> Option<f64>,
 ) -> Result<Interval, NoInterval> {
-    Jackknifed::of(units, range, statistic).map(|found| found.interval(confidence))
+    Jackknifed::new(units, range, statistic).map(|found| found.interval(confidence))
 }
 
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
@@ -260,7 +260,7 @@ pub fn jackknife(
 /// # Errors
 /// The reason if no interval is known to reach its coverage.
 pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
-    Ratio::of(units, range).map(|found| found.interval(confidence))
+    Ratio::from_units(units, range).map(|found| found.interval(confidence))
 }
 
 /// Σ sum / Σ weight over units, with the method of its interval.
@@ -275,7 +275,7 @@ pub(crate) enum Ratio {
 }
 
 impl Ratio {
-    fn of(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
+    fn from_units(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
         if units.is_empty() {
             return Err(NoInterval::TooFew);
         }
@@ -290,9 +290,9 @@ impl Ratio {
             return Ok(as_verdicts(points, *ends));
         }
         let found = if units.len() > GROUPS {
-            Jackknifed::of_ratio(units, range)
+            Jackknifed::from_ratio(units, range)
         } else {
-            Jackknifed::of(units.len(), range, |kept| {
+            Jackknifed::new(units.len(), range, |kept| {
                 let of = |part: fn(&(f64, f64)) -> f64| ordered_sum(kept.iter().map(|unit| part(&units[*unit])));
                 let (sum, weight) = (of(|unit| unit.0), of(|unit| unit.1));
                 (weight > 0.0).then(|| sum / weight)
@@ -314,7 +314,7 @@ impl Ratio {
 
     /// A mean of values.
     pub(crate) fn mean(values: &[f64], range: Range) -> Result<Self, NoInterval> {
-        Self::of(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), range)
+        Self::from_units(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), range)
     }
 
     pub(crate) fn is_of_verdicts(&self) -> bool {

@@ -26,7 +26,7 @@ struct TieSums {
 }
 
 impl TieSums {
-    fn of<'a, T: 'a>(groups: impl Iterator<Item = &'a [T]>) -> Self {
+    fn from_groups<'a, T: 'a>(groups: impl Iterator<Item = &'a [T]>) -> Self {
         groups.fold(Self::default(), |sums, group| {
             let t = group.len() as f64;
             Self {
@@ -49,12 +49,12 @@ impl PairCounts {
         let mut pairs: Vec<(f64, f64)> =
             equalised(x).into_iter().zip(equalised(y)).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let x_ties = TieSums::of(pairs.chunk_by(|a, b| a.0 == b.0));
-        let tied_both = TieSums::of(pairs.chunk_by(|a, b| a == b)).pairs;
+        let x_ties = TieSums::from_groups(pairs.chunk_by(|a, b| a.0 == b.0));
+        let tied_both = TieSums::from_groups(pairs.chunk_by(|a, b| a == b)).pairs;
         let mut ys: Vec<f64> = pairs.into_iter().map(|(_, y)| y).collect();
         let discordant = sort_counting_swaps(&mut ys);
         // Counting has sorted them, so equal values are adjacent.
-        let y_ties = TieSums::of(ys.chunk_by(|a, b| a == b));
+        let y_ties = TieSums::from_groups(ys.chunk_by(|a, b| a == b));
         let all = pairs_of(x.len());
         let defined = x_ties.pairs < all && y_ties.pairs < all;
         defined.then_some(Self { n: x.len() as u64, all, discordant, tied_both, x: x_ties, y: y_ties })

@@ -58,7 +58,7 @@ impl ChoiceAccuracy {
     ///
     /// # Errors
     /// There are no choices.
-    pub fn of(choices: &[ChoicePoint], confidence: f64) -> Result<Self, NoInterval> {
+    pub fn from_choices(choices: &[ChoicePoint], confidence: f64) -> Result<Self, NoInterval> {
         let points: Vec<f64> = choices.iter().map(|choice| choice.point).collect();
         // Among values between the same ends verdicts have the largest spread, so their interval covers shared choices
         // too.
@@ -94,7 +94,7 @@ mod tests {
         for candidates in 2..=10 {
             let found = choice(&vec![5.0; candidates]);
             assert_eq!(found.point, found.chance);
-            let all = ChoiceAccuracy::of(&[found; 40], 0.95).expect("choices");
+            let all = ChoiceAccuracy::from_choices(&[found; 40], 0.95).expect("choices");
             assert!((all.accuracy - all.chance).abs() < 1e-12 && all.p > 0.9, "{all:?}");
             assert!(all.interval.low < all.chance && all.chance < all.interval.high, "{all:?}");
         }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn ties_among_four_have_clopper_and_pearsons_interval_of_their_parts() {
         // scipy 1.17.1: beta.ppf(0.025, 10, 31), beta.isf(0.025, 11, 30).
-        let found = ChoiceAccuracy::of(&[choice(&[5.0; 4]); 40], 0.95).expect("choices").interval;
+        let found = ChoiceAccuracy::from_choices(&[choice(&[5.0; 4]); 40], 0.95).expect("choices").interval;
         assert!((found.low - 0.126_914_8).abs() < 1e-7 && (found.high - 0.411_962).abs() < 1e-6, "{found:?}");
     }
 
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(choice_point(&[Some(1.0)], 0), None);
         assert_eq!(choice_point(&[Some(1.0), None, Some(0.5)], 0), None);
         assert_eq!(choice_point(&[None, Some(0.5)], 0), None);
-        assert_eq!(ChoiceAccuracy::of(&[], 0.95), Err(NoInterval::TooFew));
+        assert_eq!(ChoiceAccuracy::from_choices(&[], 0.95), Err(NoInterval::TooFew));
     }
 }

@@ -62,7 +62,7 @@ impl Resampling {
     ) -> Option<PairedDifference> {
         let observed = difference(&(0..units).collect::<Vec<_>>())?;
         let range = range.of_difference();
-        let found = Jackknifed::of(units, range, difference);
+        let found = Jackknifed::new(units, range, difference);
         let interval = found.map(|found| found.interval(self.confidence));
         let p = found.ok().map(|found| found.p(0.0));
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })

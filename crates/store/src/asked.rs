@@ -208,7 +208,7 @@ impl Answers {
         );
         let rows = || -> rusqlite::Result<Vec<Option<Result<AskedRequest, serde_json::Error>>>> {
             let mut find = connection.prepare_cached(&format!("{columns} {condition}"))?;
-            find.query_map(values, |row| if row.get(5)? { asked(row).map(Some) } else { Ok(None) })?.collect()
+            find.query_map(values, |row| if row.get(5)? { parse_request(row).map(Some) } else { Ok(None) })?.collect()
         };
         let rows = rows().map_err(StoreError::database("read", &self.path))?;
         let json = |source| StoreError::Json { path: self.path.clone(), source };
@@ -222,7 +222,7 @@ fn both_sealed() -> String {
 }
 
 /// Parses a row of [`Answers::select`].
-fn asked(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Error>> {
+fn parse_request(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {

@@ -56,7 +56,7 @@ mod tests {
             arguments_in_force: json!({"model": {"device": device}, "data": {}}),
             ..RunInfo::default()
         };
-        let ask = Ask::Labels(LabelSet::words(["A", "B"]).expect("valid"));
+        let ask = Ask::Labels(LabelSet::from_words(["A", "B"]).expect("valid"));
         let question = ScoreRequest { id: "q".into(), prompt: Prompt::Text("x".into()), ask };
         let model = ScriptedModel::from_probabilities(|_| vec![0.5, 0.5]);
         let run = |device: &str, existing: Existing, computed: u64| -> Manifest {

@@ -297,6 +297,6 @@ pub(crate) fn hint_of(error: &StoreError) -> String {
 
 /// The message of the error, followed by its hint.
 #[cfg(test)]
-pub(crate) fn told(error: &StoreError) -> String {
+pub(crate) fn error_text(error: &StoreError) -> String {
     format!("{error}\n{}", hint_of(error))
 }

@@ -278,7 +278,7 @@ pub struct FileContent {
 
 impl FileContent {
     /// Reads the current content of a file.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub fn read(path: &Path) -> io::Result<Self> {
         regular(path)?;
         let mut file = fs::File::open(path)?;
         let (mut hasher, mut rows, mut bytes) = (Sha256::new(), 0, 0);
@@ -303,7 +303,7 @@ impl FileContent {
 
     /// How a file differs from this content; `None` if it does not.
     pub fn difference(&self, path: &Path) -> Option<String> {
-        match Self::of(path) {
+        match Self::read(path) {
             Ok(found) if found == *self => None,
             // Length before content: truncation is the most common damage, and the length shows it.
             Ok(found) if found.bytes != self.bytes => {

@@ -222,7 +222,7 @@ mod tests {
     use crate::{AnyAnswer, Difference, RunOverlap};
 
     fn request(text: &str) -> ScoreRequest {
-        let labels = LabelSet::words(["A", "B"]).expect("valid");
+        let labels = LabelSet::from_words(["A", "B"]).expect("valid");
         ScoreRequest { id: format!("id of {text}"), prompt: Prompt::Text(text.into()), ask: Ask::Labels(labels) }
     }
 
@@ -418,7 +418,7 @@ mod tests {
             .expect("written");
         let error = Answers::open(&path).expect_err("no database");
         assert!(error.to_string().contains("a.sqlite could not be opened"), "{error}");
-        assert!(hint_of(&error).starts_with("not a database"), "{error:?}");
+        assert!(hint_of(&error).starts_with("move it away"), "{error:?}");
         let newer = folder.path().join("b.sqlite");
         drop(Answers::open(&newer).expect("opened"));
         let connection = rusqlite::Connection::open(&newer).expect("opened");

@@ -213,7 +213,7 @@ impl RunFolder {
             self.write_manifest()?;
             fs::rename(temporary(&path), &path).map_err(StoreError::io("written", &path))?;
         }
-        let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
+        let content = FileContent::read(&path).map_err(StoreError::io("read", &path))?;
         self.manifest.contents.insert(table.to_owned(), content);
         self.manifest.stages.push(stage);
         self.write_manifest()
@@ -234,7 +234,7 @@ impl RunFolder {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
             // Read back from disk, so that the manifest describes what is stored there.
-            let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
+            let content = FileContent::read(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
         // A run that stopped after a stage will add more answers.

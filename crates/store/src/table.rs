@@ -389,7 +389,7 @@ mod tests {
         let mut table = TableWriter::create(full, false).expect("a device").with_flush_every(1);
         let error = table.put(0, &"row").expect_err("full");
         assert!(error.to_string().starts_with("/dev/full could not be written: "), "{error}");
-        assert!(hint_of(&error).starts_with("the disk is full"), "{error:?}");
+        assert!(hint_of(&error).starts_with("free some space"), "{error:?}");
         assert!(matches!(table.put(1, &"row"), Err(StoreError::Broken { .. })));
         assert!(matches!(table.finish(), Err(StoreError::Broken { .. })));
     }

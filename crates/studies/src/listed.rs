@@ -21,7 +21,7 @@ pub(crate) enum ListedOutcome {
 
 impl ListedOutcome {
     /// The outcome of a text with this many entries.
-    pub(crate) fn of(written: WrittenOutcome, entries: usize, nothing: &'static str) -> Self {
+    pub(crate) fn new(written: WrittenOutcome, entries: usize, nothing: &'static str) -> Self {
         match written {
             WrittenOutcome::Written | WrittenOutcome::Truncated if entries == 0 => Self::Nothing(nothing),
             ended => Self::Text(ended),
@@ -41,7 +41,7 @@ impl ListedOutcome {
     }
 
     /// Writes the outcome into a row.
-    pub(crate) fn tell(&self, row: &mut Value) -> serde_json::Result<()> {
+    pub(crate) fn write_into(&self, row: &mut Value) -> serde_json::Result<()> {
         match self {
             Self::Text(ended) => flatten_into(row, ended),
             Self::Nothing(name) => {
@@ -57,12 +57,12 @@ impl ListedOutcome {
         let ended = match row.get("outcome").filter(|outcome| !outcome.is_null()) {
             Some(name) if name == nothing => Self::Nothing(nothing),
             Some(_) => Self::Text(from_value(row)?),
-            None => Self::of(WrittenOutcome::Written, entries, nothing),
+            None => Self::new(WrittenOutcome::Written, entries, nothing),
         };
         let may_have = matches!(ended, Self::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
         if may_have != (entries > 0) {
-            let there = if entries > 0 { format!("there is a `{field}`") } else { format!("there is no `{field}`") };
-            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
+            let there = if entries > 0 { format!("`{field}` exists") } else { format!("`{field}` is missing") };
+            return Err(format!("{there}, but `outcome` is `{}`", ended.name()).into());
         }
         Ok(ended)
     }

@@ -208,7 +208,7 @@ fn finished(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
     }
     let model = if args == "reward" { model().with_classes(["LABEL_0"]) } else { model() };
     let (result, output) = run(args, samples, &model);
-    (result.unwrap_or_else(|error| panic!("{args}: {}", crate::testing::told(&error))), output)
+    (result.unwrap_or_else(|error| panic!("{args}: {}", crate::testing::error_text(&error))), output)
 }
 
 /// Each method, with the number of candidates per sample.

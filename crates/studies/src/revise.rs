@@ -17,7 +17,7 @@ pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings};
 pub(crate) use rows::{RevisionTally, revisions_table};
 
 use crate::Builtin;
-use crate::attributes::words;
+use crate::attributes::attribute_words;
 use crate::judge::Mode;
 use crate::question::LayoutOptions;
 use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature, StageSpec, chats};
@@ -97,7 +97,7 @@ reference (diversified), noun, comparative, criteria.";
 fn focus(params: &ReviseParams) -> Result<RevisionFocus, MethodError> {
     let criteria = params.criteria.as_deref();
     match &params.attribute {
-        Some(attribute) => RevisionFocus::attribute(&words(attribute, None), criteria, 1),
+        Some(attribute) => RevisionFocus::attribute(&attribute_words(attribute, None), criteria, 1),
         None => RevisionFocus::whole(criteria),
     }
 }
@@ -154,7 +154,7 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let mut table = revisions_table(&tallies);
     if left_out > 0 {
         let left_out = counted(left_out, "sample");
-        table.note(format!("without a usable reference, and not in revised.jsonl: {left_out}"));
+        table.note(format!("samples without a usable reference, omitted from revised.jsonl: {left_out}"));
     }
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();

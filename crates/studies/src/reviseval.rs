@@ -101,10 +101,10 @@ Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per que
         let pointwise = params.judging.mode == Mode::Pointwise;
         let gold = gold::uses(samples, attributes, params.no_gold || !pointwise)?;
         let model = run.model().description();
-        let writes = !params.kinds().is_empty() && !run.is_given(REVISIONS);
+        let writes = !params.kinds().is_empty() && !run.came_from_file(REVISIONS);
         if writes && !model.classes.is_empty() {
-            let why = "it makes the references, and a model that tells classes apart writes nothing";
-            let hint = format!("give a language model here, and --judge-model {} for the verdicts", model.name);
+            let why = "it generates the references, which a classifier or reward model cannot do";
+            let hint = format!("pass a language model here, and --judge-model {} for the verdicts", model.name);
             return MethodError::refuse(format!("--model {}", model.name), why, hint);
         }
         let judges = JudgeParts::new(params, run)?;
@@ -195,7 +195,7 @@ impl<'m> JudgeParts<'m> {
 fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>) -> Result<Reviser<'a>, MethodError> {
     let judging = &params.judging;
     let layout = judging.layout.layout(run.model().description(), "Answer:")?;
-    let words = judging.words()?;
+    let words = judging.attribute_words()?;
     let focus = |words: &crate::attributes::AttributeWords| match (words.attribute.as_str(), &judging.criteria) {
         // The default: the text as a whole.
         ("quality", None) => RevisionFocus::whole(None),

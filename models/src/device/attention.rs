@@ -239,7 +239,7 @@ impl AttentionPlan {
             let (start, len) = (shared.keys.start, shared.keys.len());
             let (keys, values) = (all.keys.narrow(1, start, len)?, all.values.narrow(1, start, len)?);
             let parts = shared.rows.iter().map(|rows| {
-                let queries = self.by_key_heads(&rows.of(queries)?, 1)?;
+                let queries = self.by_key_heads(&rows.select(queries)?, 1)?;
                 PartialAttention::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
             });
             partials
@@ -260,10 +260,10 @@ impl AttentionPlan {
     ) -> Result<(Tensor, Tensor)> {
         let (pieces, rows, keys) = (stack.pieces, stack.rows, stack.keys);
         let stacked = |x: &Tensor| {
-            let x = stack.key_places.of(x)?;
+            let x = stack.key_places.select(x)?;
             if pieces == 1 { Ok(x) } else { x.reshape((self.num_kv_heads * pieces, keys, self.head_dim)) }
         };
-        let queries = self.by_key_heads(&stack.query_places.of(queries)?, pieces)?;
+        let queries = self.by_key_heads(&stack.query_places.select(queries)?, pieces)?;
         let (all_keys, values) = (stacked(&all.keys)?, stacked(&all.values)?);
         let scores = match (distances, &stack.distances) {
             (Some(distances), Some(places)) => {

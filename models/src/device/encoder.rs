@@ -32,7 +32,7 @@ pub(super) struct DeviceEncoder {
 
 impl DeviceEncoder {
     pub(super) fn load(loader: &DeviceLoader<'_>, config: &EncoderShape) -> std::result::Result<Self, DeviceLoadError> {
-        let model = loader.of(loader.weights.under_optional(config.prefix, config.embeddings.tokens));
+        let model = loader.with_weights(loader.weights.under_optional(config.prefix, config.embeddings.tokens));
         // The head is next to the encoder, not under its prefix. A class head may use the same names.
         let has_head = config.classes.is_empty() && loader.has(config.head.sign);
         let head = has_head.then(|| DeviceMaskedHead::load(loader, &model, config)).transpose()?;

@@ -35,7 +35,7 @@ impl DeviceStacks {
         config: &EncoderDecoderConfig,
     ) -> std::result::Result<Self, DeviceLoadError> {
         let (of_encoder, of_decoder) = (&config.encoder.0, &config.decoder.0);
-        let model = loader.of(loader.weights.under_optional(config.prefix, of_decoder.tokens));
+        let model = loader.with_weights(loader.weights.under_optional(config.prefix, of_decoder.tokens));
         let (read, written) = (config.encoder.1.layers.len(), config.decoder.1.layers.len());
         Ok(Self {
             encoder: (
@@ -101,7 +101,7 @@ impl DeviceEncoderDecoder {
         let rows = RowRange::all(config.vocab_size);
         let weight = if config.tie_word_embeddings {
             let tokens = config.decoder.0.tokens;
-            let model = loader.of(loader.weights.under_optional(config.prefix, tokens)).in_f32();
+            let model = loader.with_weights(loader.weights.under_optional(config.prefix, tokens)).in_f32();
             model.matrix(model.weights.first_of(tokens), rows, config.hidden_size)?
         } else {
             loader.in_f32().matrix(OUTPUT, rows, config.hidden_size)?

@@ -64,7 +64,7 @@ impl From<DeviceLimitError> for Error {
 
 impl DeviceLimitError {
     /// Converts a candle error about a limit; returns any other error unchanged.
-    pub fn of(error: Error) -> std::result::Result<Self, Error> {
+    pub fn from_candle(error: Error) -> std::result::Result<Self, Error> {
         // The following lines are candle's backtrace.
         let line = error.to_string().lines().next().unwrap_or_default().to_owned();
         match error {
@@ -176,7 +176,7 @@ mod tests {
         ComputeCapability { major, minor }
     }
 
-    fn told(error: &impl miette::Diagnostic) -> (String, String) {
+    fn message_and_help(error: &impl miette::Diagnostic) -> (String, String) {
         (error.to_string(), error.help().map(|help| help.to_string()).unwrap_or_default())
     }
 
@@ -189,11 +189,11 @@ mod tests {
         // A build for the build machine's own card: the kernels' capability is unknown.
         check_capability(DEVICE, capability(7, 5), None, true).expect("runs");
         let error = check_capability(DEVICE, capability(7, 5), kernels, true).expect_err("old");
-        let (message, help) = told(&error);
+        let (message, help) = message_and_help(&error);
         assert_eq!(message, "cuda:0 has compute capability 7.5, but this program's kernels need 8.0");
         assert!(help.starts_with("CUDA_COMPUTE_CAP=75 scripts/gpu/build"), "{help}");
         let error = check_capability(DEVICE, capability(7, 0), Some(capability(7, 0)), false).expect_err("no bf16");
-        let (message, help) = told(&error);
+        let (message, help) = message_and_help(&error);
         assert_eq!(
             message,
             "cuda:0 has compute capability 7.0, but --precision fast computes in bf16, which needs 8.0"
@@ -203,7 +203,9 @@ mod tests {
 
     #[test]
     fn what_32_bits_do_not_count_is_refused_by_name() {
-        let limit = |checked: Result<()>| told(&DeviceLimitError::of(checked.expect_err("too many")).expect("a limit"));
+        let limit = |checked: Result<()>| {
+            message_and_help(&DeviceLimitError::from_candle(checked.expect_err("too many")).expect("a limit"))
+        };
         // A llama of 8B: 14,336 between two products, 32 heads, 8 key heads of 128.
         let sizes = StackSizes { hidden_size: 4096, intermediate_size: 14_336, num_layers: 32, num_heads: 32 };
         let names = &crate::gemma2::HUGGINGFACE;
@@ -230,8 +232,9 @@ mod tests {
     #[test]
     fn memory_that_the_host_does_not_have_is_an_error() {
         check_host_memory(1 << 20).expect("a megabyte");
-        let (message, help) =
-            told(&DeviceLimitError::of(check_host_memory(usize::MAX / 4).expect_err("none")).expect("memory"));
+        let (message, help) = message_and_help(
+            &DeviceLimitError::from_candle(check_host_memory(usize::MAX / 4).expect_err("none")).expect("memory"),
+        );
         assert!(message.starts_with("out of memory: ") && help.contains("--resume"), "{message} {help}");
     }
 
@@ -246,13 +249,15 @@ mod tests {
     #[test]
     fn errors_of_memory_say_what_to_type() {
         let driver = Error::Msg("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")\n   0: somewhere".to_owned());
-        let limit = DeviceLimitError::of(driver).expect("memory");
-        let (message, help) = told(&limit);
+        let limit = DeviceLimitError::from_candle(driver).expect("memory");
+        let (message, help) = message_and_help(&limit);
         assert_eq!(message, "out of memory: DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")");
         assert!(help.contains("--compute cache-budget") && help.contains("--resume"), "{help}");
         // A limit error is converted back unchanged.
         let cache = DeviceLimitError::Cache { positions: 2, most: 1 };
-        assert_eq!(DeviceLimitError::of(cache.clone().into()).expect("a limit"), cache);
-        assert!(DeviceLimitError::of(Error::Msg("DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)".to_owned())).is_err());
+        assert_eq!(DeviceLimitError::from_candle(cache.clone().into()).expect("a limit"), cache);
+        assert!(
+            DeviceLimitError::from_candle(Error::Msg("DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)".to_owned())).is_err()
+        );
     }
 }

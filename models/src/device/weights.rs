@@ -80,7 +80,7 @@ impl<'a> DeviceLoader<'a> {
     }
 
     /// The same devices with another part of the tensors.
-    pub(super) fn of(&self, weights: linear::TensorLoader<'a>) -> Self {
+    pub(super) fn with_weights(&self, weights: linear::TensorLoader<'a>) -> Self {
         Self { weights, ..*self }
     }
 
@@ -113,7 +113,7 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
     type Error = DeviceLoadError;
 
     fn under(&self, more: &str) -> Self {
-        self.of(self.weights.under(more))
+        self.with_weights(self.weights.under(more))
     }
 
     fn layer(&self, layers: &str, index: usize) -> Self {

@@ -25,8 +25,8 @@ impl ConclusionCase<'_> {
         // Samples of one candidate have no order within them, so use the pooled correlation.
         let pooled = figures.spearman.pooled;
         let (name, estimate) = match found.figure.mean {
-            Some(mean) => ("contexts", found.of((mean, found.figure.contexts))),
-            None => ("scores", pooled.of((pooled.figure.coefficient?, pooled.figure.n))),
+            Some(mean) => ("contexts", found.with_figure((mean, found.figure.contexts))),
+            None => ("scores", pooled.with_figure((pooled.figure.coefficient?, pooled.figure.n))),
         };
         let FigureEstimate { figure: (value, n), interval, no_interval, p } = estimate;
         let over = match (name, n) {
@@ -129,12 +129,13 @@ pub(super) struct AccuracyWording<'w> {
 /// Agreement with preferences.
 pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &AccuracyWording<'_>) -> Option<Finding> {
     let AccuracyWording { judge, noun, of_scored, ties } = *words;
-    let ChoiceAccuracy { accuracy, chance, interval, p, samples } = ChoiceAccuracy::of(choices, confidence).ok()?;
+    let ChoiceAccuracy { accuracy, chance, interval, p, samples } =
+        ChoiceAccuracy::from_choices(choices, confidence).ok()?;
     let Interval { low, high } = interval;
     let weak = chance + WEAK_ABOVE_CHANCE * (1.0 - chance);
     // With so few labels, even an accuracy of 1 could be chance.
     let all_right: Vec<ChoicePoint> = choices.iter().map(|choice| ChoicePoint { point: 1.0, ..*choice }).collect();
-    let best = ChoiceAccuracy::of(&all_right, confidence).ok()?;
+    let best = ChoiceAccuracy::from_choices(&all_right, confidence).ok()?;
     let doubt = if best.interval.low <= chance && high >= chance {
         let few = match samples {
             1 => "1 label is too few".to_owned(),

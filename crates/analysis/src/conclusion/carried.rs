@@ -16,7 +16,7 @@ enum AgreementStrength {
 }
 
 impl AgreementStrength {
-    fn of(value: f64, interval: Option<Interval>) -> Self {
+    fn new(value: f64, interval: Option<Interval>) -> Self {
         match interval {
             Some(Interval { low, .. }) if low > 0.0 && value >= WEAK_CORRELATION => Self::Strong,
             Some(Interval { low, .. }) if low > 0.0 => Self::Weak,
@@ -43,18 +43,19 @@ impl ConclusionCase<'_> {
             }
             (None, None) => return None,
         };
-        let all = AgreementStrength::of(value, interval);
+        let all = AgreementStrength::new(value, interval);
         if all == AgreementStrength::Chance {
             return None;
         }
         let strength =
-            |one: &WithoutSystems| Some(AgreementStrength::of(one.spearman.figure.mean?, one.spearman.interval));
+            |one: &WithoutSystems| Some(AgreementStrength::new(one.spearman.figure.mean?, one.spearman.interval));
         let found = lowest_without_systems(contexts, self.confidence);
         let without = found.into_iter().find(|one| strength(one).is_some_and(|without| without < all))?;
         let (mean, interval) = (without.spearman.figure.mean?, bracket(without.spearman.interval, self.confidence));
         let names = without.systems.join(" and ");
-        let carries = if without.systems.len() == 1 { "one system carries" } else { "two systems carry" };
-        let why = format!("{carries} the agreement: without {names} Spearman is {}{interval}", fixed(mean, 3));
+        let number = if without.systems.len() == 1 { "one system" } else { "two systems" };
+        let why =
+            format!("the agreement depends on {number}: without {names}, Spearman is {}{interval}", fixed(mean, 3));
         Some(Carried { without, why })
     }
 }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     fn concluded(contexts: &[Vec<SystemScore<'_>>]) -> Conclusion {
-        let figures = AgreementFigures::of(contexts, &Resampling::default());
+        let figures = AgreementFigures::from_scores(contexts, &Resampling::default());
         let case = AgreementCase { unscored: None, answers: AnswerDoubts::default(), confidence: 0.95 };
         agreement_with_gold(&figures, contexts, case).expect("gold")
     }
@@ -96,7 +97,11 @@ mod tests {
     fn agreement_that_two_systems_carry_is_named_and_no_more_than_caution() {
         let found = concluded(&contexts(true));
         assert_eq!(found.trust, Trust::Caution, "{found:?}");
-        assert!(found.because.contains("carr") && found.because.contains("worse"), "{}", found.because);
+        assert!(
+            found.because.contains("depends on two systems") && found.because.contains("worse"),
+            "{}",
+            found.because
+        );
         assert!(found.figures["without_systems"]["mean"].as_f64().is_some_and(|rho| rho < WEAK_CORRELATION));
         let of_all = concluded(&contexts(false));
         assert_eq!((of_all.trust, &of_all.figures["without_systems"]), (Trust::Reliable, &serde_json::Value::Null));

@@ -254,7 +254,7 @@ fn nothing_scored_is_no_verdict() {
 
 /// Label mass with `of_ten` of ten answers low.
 fn low(of_ten: usize) -> Mass {
-    Mass::of((0..10).map(|k| (0.5, k < of_ten)))
+    Mass::from_answers((0..10).map(|k| (0.5, k < of_ten)))
 }
 
 #[test]

@@ -67,7 +67,7 @@ enum Naming {
 }
 
 impl HeadToHead {
-    fn of(case: &ConclusionCase<'_>, first: &str, second: &str) -> Option<Self> {
+    fn new(case: &ConclusionCase<'_>, first: &str, second: &str) -> Option<Self> {
         let (mut labelled, mut unlabelled) = (Vec::new(), Vec::new());
         for (sample, scores) in case.samples.iter().zip(case.scores) {
             let place = |id: &str| sample.candidates.iter().position(|candidate| candidate.id == id);
@@ -258,7 +258,7 @@ impl ConclusionCase<'_> {
         let [first, second, ..] = systems[..] else {
             return Some(unnamed("no two candidate ids occur in several samples"));
         };
-        let Some(met) = HeadToHead::of(self, first.0, second.0) else {
+        let Some(met) = HeadToHead::new(self, first.0, second.0) else {
             return Some(unnamed(&format!("{} and {} share no sample", first.0, second.0)));
         };
         // Two systems are ordered by labels if these decide, else by wins, as in the sign test; more systems by mean
@@ -268,7 +268,7 @@ impl ConclusionCase<'_> {
             side => side < 0,
         };
         if systems.len() == 2 && next_wins {
-            return Some(self.ranked(&[second, first], &HeadToHead::of(self, second.0, first.0)?, trusted));
+            return Some(self.ranked(&[second, first], &HeadToHead::new(self, second.0, first.0)?, trusted));
         }
         Some(self.ranked(&systems, &met, trusted))
     }
@@ -277,7 +277,7 @@ impl ConclusionCase<'_> {
     fn put_most_met_second(&self, systems: &mut [(&str, f64)]) {
         let [first, rest @ ..] = systems else { return };
         let Some(mean) = rest.first().map(|second| second.1).filter(|mean| *mean < first.1) else { return };
-        let met = |id: &str| HeadToHead::of(self, first.0, id).map_or(0, |met| met.wins + met.ties + met.losses);
+        let met = |id: &str| HeadToHead::new(self, first.0, id).map_or(0, |met| met.wins + met.ties + met.losses);
         let level = rest.iter().take_while(|other| other.1 == mean).map(|other| met(other.0));
         // Of equal counts the first, which is the first by name.
         let most = level.enumerate().max_by_key(|(place, met)| (*met, std::cmp::Reverse(*place)));

@@ -217,7 +217,7 @@ fn against(
 ) -> Result<Option<GatedScores>, AnalysisError> {
     let nothing = ItemTexts::new();
     let both: Vec<PairedItem> =
-        before.iter().map(|(item, there)| PairedItem::of(now.get(item).unwrap_or(&nothing), there)).collect();
+        before.iter().map(|(item, there)| PairedItem::new(now.get(item).unwrap_or(&nothing), there)).collect();
     let missing = both.iter().map(|item| item.missing).sum();
     let paired: Vec<(&PairedItem, [f64; 2])> = both.iter().filter_map(|item| Some((item, item.means?))).collect();
     if paired.is_empty() && missing == 0 {

@@ -72,7 +72,7 @@ pub(super) struct PairedItem {
 
 impl PairedItem {
     /// Pairs texts by name. If the sides share no name, the item means are compared.
-    pub(super) fn of(now: &ItemTexts, before: &ItemTexts) -> Self {
+    pub(super) fn new(now: &ItemTexts, before: &ItemTexts) -> Self {
         let scored = |texts: &ItemTexts| texts.values().filter(|text| text.is_scored()).count();
         let (here, there): (Vec<&TextScores>, Vec<&TextScores>);
         let missing = if now.keys().any(|name| before.contains_key(name)) {

@@ -61,14 +61,14 @@ impl<'a> AlignedScores<'a> {
         for row in &metric.rows {
             let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
                 aligned.unknown += 1;
-                aligned.first_unknown.get_or_insert_with(|| told(metric, row));
+                aligned.first_unknown.get_or_insert_with(|| describe_row(metric, row));
                 continue;
             };
             // Happens with rows with and without a candidate name, or with several rows if gold has no names.
             if let Some(first) = lines.insert((item, candidate), row.line) {
                 return Err(AnalysisError::Twice {
                     option: "scores",
-                    place: told(metric, row),
+                    place: describe_row(metric, row),
                     what: format!("a score by `{}` of the same candidate of gold", visible_line(&metric.name)),
                     first: format!("{} {first}", metric.unit),
                 });
@@ -100,7 +100,7 @@ impl<'a> AlignedScores<'a> {
             metric: visible_line(&self.metric.name),
             file: self.metric.file.clone(),
             gold: gold.file.clone(),
-            first: told(self.metric, first),
+            first: describe_row(self.metric, first),
             what,
             some: some.join(", ") + if names.len() > 3 { " …" } else { "" },
             near,
@@ -151,7 +151,7 @@ impl<'a> AlignedScores<'a> {
     }
 }
 
-fn told(metric: &EvaluatedScores, row: &MetaScoreLine) -> String {
+fn describe_row(metric: &EvaluatedScores, row: &MetaScoreLine) -> String {
     row_text(&metric.unit, row.line, &metric.file, &row.item, row.candidate.as_deref())
 }
 

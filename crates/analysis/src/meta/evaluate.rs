@@ -86,7 +86,7 @@ fn file_name(path: &str) -> String {
 impl Evaluation {
     /// Evaluates each metric with each attribute. `going_on` is called before each of them, since many contexts take
     /// long.
-    pub(crate) fn of<E>(
+    pub(crate) fn compute<E>(
         aligned: &[AlignedScores<'_>],
         gold: &GoldScores,
         resampling: &Resampling,
@@ -109,7 +109,7 @@ impl Evaluation {
             for attribute in attributes(one, gold) {
                 going_on()?;
                 let contexts = one.contexts(gold, attribute);
-                let figures = AgreementFigures::of(&contexts, resampling);
+                let figures = AgreementFigures::from_scores(&contexts, resampling);
                 let counts = one.counts(gold, attribute);
                 let (answers, confidence) = (one.metric.answers, resampling.confidence);
                 let case = AgreementCase { unscored: counts.unscored(), answers, confidence };
@@ -236,7 +236,7 @@ impl Evaluation {
             }
             for attribute in all {
                 let items = judged_items(one, gold, attribute);
-                let (trusted, more) = Trusted::of(&one.metric.name, attribute, &items, promise);
+                let (trusted, more) = Trusted::compute(&one.metric.name, attribute, &items, promise);
                 let (answers, confidence) = (one.metric.answers, promise.confidence);
                 self.labelled.push(trusted.agreement(AgreementCase { unscored: None, answers, confidence }));
                 self.trust.push(trusted);

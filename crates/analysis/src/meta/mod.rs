@@ -109,7 +109,7 @@ impl MetaInputs {
         going_on: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<MetaFindings, E> {
         let (aligned, resampling) = (self.aligned()?, params.resampling());
-        let mut evaluation = Evaluation::of(&aligned, &self.gold, &resampling, going_on)?;
+        let mut evaluation = Evaluation::compute(&aligned, &self.gold, &resampling, going_on)?;
         if params.average {
             evaluation.average();
         }

@@ -68,10 +68,10 @@ pub(crate) fn preference(
     let with_preference =
         gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
     let all: Vec<Option<ItemChoices>> =
-        with_preference.map(|(place, item)| ItemChoices::of(aligned, place, item)).collect();
+        with_preference.map(|(place, item)| ItemChoices::new(aligned, place, item)).collect();
     let chosen: Vec<ItemChoices> = all.iter().flatten().copied().collect();
     let choices: Vec<ChoicePoint> = chosen.iter().filter_map(|one| one.choice).collect();
-    let accuracy = ChoiceAccuracy::of(&choices, resampling.confidence).ok();
+    let accuracy = ChoiceAccuracy::from_choices(&choices, resampling.confidence).ok();
     let (preferred, best): (Vec<CandidateChoice>, Vec<CandidateChoice>) =
         chosen.iter().map(|one| (one.preferred, one.best)).unzip();
     let unscored = (all.len() - chosen.len()) as f64 / all.len() as f64;
@@ -100,7 +100,7 @@ pub(crate) fn preference(
 
 impl ItemChoices {
     /// `None` if a candidate has no score.
-    fn of(aligned: &AlignedScores<'_>, place: usize, item: &GoldItem) -> Option<Self> {
+    fn new(aligned: &AlignedScores<'_>, place: usize, item: &GoldItem) -> Option<Self> {
         let given: Vec<Option<f64>> =
             (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
         let scores: Vec<f64> = given.iter().copied().collect::<Option<_>>()?;

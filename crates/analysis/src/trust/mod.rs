@@ -164,7 +164,7 @@ impl Trusted {
     }
 
     /// Computes the guarantees and what to label next.
-    pub(crate) fn of(
+    pub(crate) fn compute(
         metric: &str,
         attribute: Option<&str>,
         items: &JudgedItems<'_>,

@@ -65,7 +65,7 @@ impl Promises {
     }
 
     fn add(&mut self, method: &str, attribute: Option<&str>, items: &JudgedItems<'_>) {
-        let (trusted, more) = Trusted::of(method, attribute, items, promise());
+        let (trusted, more) = Trusted::compute(method, attribute, items, promise());
         self.trusted.push(trusted);
         self.to_label.extend(more);
     }

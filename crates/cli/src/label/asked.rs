@@ -38,7 +38,7 @@ enum NothingToAsk {
 
 impl LabelArgs {
     /// All that is to be asked.
-    pub(super) fn asked(&self) -> miette::Result<AskedQuestions> {
+    pub(super) fn questions(&self) -> miette::Result<AskedQuestions> {
         let (samples, mut tasks, named) = self.tasks_of_samples()?;
         let samples: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
         let mut without_text = BTreeSet::new();

@@ -21,9 +21,9 @@ The tasks are those of --tasks, in file order (`probity meta` writes the pairs o
 to_label.jsonl). Without --tasks they are all pairs of each sample's candidates, or with --scale all candidates, in an \
 order drawn with --seed. Texts are shown without their ids, and the positions of the texts of a pair are random.
 
-The first line of standard output is the address of the page, for a browser on this machine. Other machines cannot reach \
-it, and other users need the token in it. Keys: 1, 0, 2 or a digit of the scale to answer, s to skip, u to undo the last \
-answer, ? for all keys.
+The first line of standard output is the address of the page, for a browser on this machine. Other machines cannot \
+reach it, and other users need the token in it. Keys: 1, 0, 2 or a digit of the scale to answer, s to skip, u to undo \
+the last answer, ? for all keys.
 
 Each answer is a line of JSON in --out, on disk before the page continues. Ctrl-C ends the command. The same command \
 continues with the tasks that have no label yet. The last line for a task and an annotator counts; a line with \
@@ -90,7 +90,7 @@ fn name(text: &str) -> Result<String, String> {
 
 /// A scale that a row of digits can give.
 fn scale(text: &str) -> Result<RatingScale, String> {
-    let scale: RatingScale = text.parse().map_err(|error| ErrorText::of(&error).to_string())?;
+    let scale: RatingScale = text.parse().map_err(|error| ErrorText::from_error(&error).to_string())?;
     if scale.ratings().count() > 10 {
         return Err("expected at most ten values, one for each digit key".to_owned());
     }

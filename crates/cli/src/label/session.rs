@@ -37,7 +37,7 @@ impl LabelArgs {
     pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
         self.spare_files()?;
-        let asked = self.asked()?;
+        let asked = self.questions()?;
         if !asked.without_text.is_empty() {
             let count = counted(asked.without_text.len(), "candidate");
             let named = asked.without_text.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -70,10 +70,10 @@ impl LabelArgs {
         let session = Arc::new(session);
         let interrupt = interrupt::catch_saying(global.progress, "stopping; labels are saved");
         print(&server.address().map_err(ServeError::Start)?)?;
-        self.tell_begin(&reporter, session.counts(), &held);
+        self.report_start(&reporter, session.counts(), &held);
         let is_ending = || interrupt.check().is_err() || self.until_done && session.counts().left() == 0;
         server.run(session.clone(), &is_ending)?;
-        self.tell_end(&reporter, session.counts());
+        self.report_end(&reporter, session.counts());
         Ok(Completed::Success)
     }
 
@@ -87,7 +87,7 @@ impl LabelArgs {
         Ok(spare_run(&self.out)?)
     }
 
-    fn tell_begin(&self, reporter: &Reporter, counts: LabelCounts, held: &LabelFile) {
+    fn report_start(&self, reporter: &Reporter, counts: LabelCounts, held: &LabelFile) {
         let done = counts.total - counts.left();
         let before = if done > 0 { format!(", {} of them already done", thousands(done)) } else { String::new() };
         let tasks = counted(counts.total, "task");
@@ -99,7 +99,7 @@ impl LabelArgs {
         }
     }
 
-    fn tell_end(&self, reporter: &Reporter, counts: LabelCounts) {
+    fn report_end(&self, reporter: &Reporter, counts: LabelCounts) {
         let LabelCounts { total, labelled, skipped, given } = counts;
         let skipped = if skipped > 0 { format!(", {} skipped", thousands(skipped)) } else { String::new() };
         let (given, left) = (counted(given, "label"), thousands(counts.left()));

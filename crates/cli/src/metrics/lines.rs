@@ -121,7 +121,7 @@ fn lines(path: &Path) -> miette::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in open(path)?.lines() {
         let place = || format!("cannot read line {} of {}", lines.len() + 1, path.display());
-        let mut line = line.map_err(|error| FileError::of(place())(error))?;
+        let mut line = line.map_err(|error| FileError::context(place())(error))?;
         if line.ends_with('\r') {
             line.pop();
         }

@@ -39,7 +39,7 @@ impl OptionSet for Metrics {
         stage_options(&Self)
     }
 
-    fn told(command: clap::Command) -> clap::Command {
+    fn adjust_command(command: clap::Command) -> clap::Command {
         of_plan(command)
             .mut_arg("metric", |option| option.required(false).required_unless_present("list"))
             .mut_arg("data", |option| {
@@ -86,7 +86,7 @@ impl MetricsArgs {
                 terminal.notice(Notice::Warning(&unused));
             }
         }
-        run_plan(&Plan::of(stage, typed(arguments)), None, terminal, global)
+        run_plan(&Plan::single_stage(stage, typed(arguments)), None, terminal, global)
     }
 }
 

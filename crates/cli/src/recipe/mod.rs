@@ -29,9 +29,9 @@ use read::{AskedRecipe, RecipeContent};
 pub(crate) const RUN_ABOUT: &str = "\
 Run a recipe: data, models, methods and folders in one file.
 
-A recipe is TOML. Each [run.NAME] is a command: its `method`, and that method's options by their long names. Options that \
-several runs share are in [defaults], [model.NAME] and [data.NAME]. If `model` or `data` is a list, the run is repeated \
-for each item:
+A recipe is TOML. Each [run.NAME] is a command: its `method`, and that method's options by their long names. Options \
+that several runs share are in [defaults], [model.NAME] and [data.NAME]. If `model` or `data` is a list, the run is \
+repeated for each item:
 
   [data.news]
   data = \"summeval.jsonl\"
@@ -56,9 +56,9 @@ for each item:
 [report] has the options of `probity report`. It covers all finished runs of the recipe, including those that --only \
 omits. Paths are relative to the recipe's folder. In `out`, {run}, {method}, {model} and {data} are replaced by names.
 
-Options, data, folders, models and prompts are checked before a model is loaded, and all problems are listed with their \
-lines. Each model is loaded once, and its runs follow one after another; a run that fails does not stop the others. \
---resume continues an interrupted recipe and skips finished runs.";
+Options, data, folders, models and prompts are checked before a model is loaded, and all problems are listed with \
+their lines. Each model is loaded once, and its runs follow one after another; a run that fails does not stop the \
+others. --resume continues an interrupted recipe and skips finished runs.";
 
 /// Options of `run`.
 #[derive(Debug, Args)]
@@ -247,7 +247,7 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
 /// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where
 /// nothing is wrong. For fuzzing alone.
 #[cfg(fuzzing)]
-pub fn told(path: &std::path::Path) -> String {
+pub fn check_recipe(path: &std::path::Path) -> String {
     let asked = AskedRecipe { path, only: &[], flags: overwriting() };
     let read = read::read(&asked).and_then(|content| Ok(content.problems.into_result(Some("recipe.toml"))?));
     read.map_or_else(|error| probity_session::message(&*error), |()| String::new())

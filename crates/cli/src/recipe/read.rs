@@ -47,7 +47,7 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let file = asked.path.display().to_string();
     let text = read_text(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let error = FileError::of(format!("cannot read {file}"))(error);
+        let error = FileError::context(format!("cannot read {file}"))(error);
         if missing {
             error.with_hint(format!(
                 "create one with: probity recipe new compare --out \
@@ -180,7 +180,7 @@ impl RecipeReader<'_> {
         self.check_keys(&entries, &options, &[]);
         let given = self.values(&entries, &options)?;
         let options = probity_options::read(&given);
-        let options = options.map_err(|error| self.problems.at(entry.line, ErrorText::of(&error))).ok()?;
+        let options = options.map_err(|error| self.problems.at(entry.line, ErrorText::from_error(&error))).ok()?;
         Some((options, lines_of(&entries)))
     }
 
@@ -261,7 +261,7 @@ impl RecipeReader<'_> {
                 (Ok(value), Some(given)) => drop(given.insert(option.field.clone(), value)),
                 (Ok(_), None) => {}
                 (Err(why), _) => {
-                    self.problems.at(entry.line, ErrorText::of(&why).about(key));
+                    self.problems.at(entry.line, ErrorText::from_error(&why).about(key));
                     given = None;
                 }
             }
@@ -399,14 +399,14 @@ impl RecipeReader<'_> {
     /// is told as well.
     fn look_at_inputs(&mut self, method: Option<&dyn DynMethod>, given: &GivenOptions, name: &str, lines: &StageLines) {
         if let Some(Err(error)) = part(given).map(|DataOptions { data, .. }| probity_data::open(&data)) {
-            self.problems.of(Some(lines), name, Some("data"), &error);
+            self.problems.add_stage_error(Some(lines), name, Some("data"), &error);
         }
         if let Some(Err(error)) = part(given).map(|model: ModelOptions| model.located()) {
-            self.problems.of(Some(lines), name, Some("model"), &error);
+            self.problems.add_stage_error(Some(lines), name, Some("model"), &error);
         }
         let unreadable = method.map(|method| unreadable_files(method, &Value::Object(given.clone())));
         for (option, error) in unreadable.into_iter().flatten() {
-            self.problems.of(Some(lines), name, Some(&option), &error);
+            self.problems.add_stage_error(Some(lines), name, Some(&option), &error);
         }
     }
 
@@ -464,7 +464,7 @@ impl RecipeReader<'_> {
             value => vec![value],
         };
         if values.is_empty() {
-            self.problems.at(entry.line, ErrorText::of(&WrongValue::NoItem).about(kind));
+            self.problems.at(entry.line, ErrorText::from_error(&WrongValue::NoItem).about(kind));
         }
         let mut choices: Vec<NamedChoice<'t>> = Vec::new();
         for value in values {
@@ -520,7 +520,7 @@ impl RecipeReader<'_> {
                 Ok(full) => *out = full,
                 Err(why) => {
                     let line = lines.options.get("out").copied().unwrap_or(lines.stage);
-                    self.problems.at(line, ErrorText::of(&why).about("out"));
+                    self.problems.at(line, ErrorText::from_error(&why).about("out"));
                     return None;
                 }
             }
@@ -543,12 +543,12 @@ impl RecipeReader<'_> {
         let option = error.option().unwrap_or_default();
         let told = match error {
             SessionError::Option(OptionError { field, cause: cause @ OptionCause::Missing }) if field == "model" => {
-                ErrorText::of(cause).with_hint(NAMES_ITS_MODELS)
+                ErrorText::from_error(cause).with_hint(NAMES_ITS_MODELS)
             }
             SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
-                ErrorText::of(&error.cause)
+                ErrorText::from_error(&error.cause)
             }
-            other => ErrorText::of(other),
+            other => ErrorText::from_error(other),
         };
         let of_run = |told: ErrorText, why: &str| {
             let what = format!("run `{}`: {why}", mark.stage.escape_debug());

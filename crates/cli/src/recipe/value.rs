@@ -156,7 +156,7 @@ mod tests {
         let (key, given) = table.get_ref().iter().next().expect("a key");
         let options = stage_options(stage_kind(method).expect("a method"));
         value(keys::find(&options, key.get_ref()).expect("an option"), given.get_ref(), Path::new(folder))
-            .map_err(|error| ErrorText::of(&error).to_string())
+            .map_err(|error| ErrorText::from_error(&error).to_string())
     }
 
     fn read(line: &str) -> Result<Value, String> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Importer, Malformed, parse_rows};
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::{Candidate, Preference, Sample};
 
 pub(super) const IMPORTER: Importer =
@@ -38,7 +38,7 @@ fn sample(place: usize, row: JudgeBenchRow) -> Result<Sample, Malformed> {
         other => {
             return Err(Malformed {
                 path: format!("[{place}].label"),
-                why: format!("`{}` is not A>B, B>A or A=B", shown(other)),
+                why: format!("`{}` is not A>B, B>A or A=B", excerpt(other)),
             });
         }
     };

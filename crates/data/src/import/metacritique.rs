@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Importer, LONGEST, Malformed, parse_rows, without_place};
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::open::{file_name, read_whole};
 use crate::{Candidate, DataError, Sample};
 
@@ -59,7 +59,7 @@ pub fn labelled_critiques(path: &Path) -> Result<Vec<LabelledCritiques>, DataErr
     labelled(&bytes).map_err(|Malformed { path, why }| DataError::Import {
         file,
         importer: IMPORTER.name,
-        path: shown(&path),
+        path: excerpt(&path),
         why,
         hint: None,
     })
@@ -156,7 +156,7 @@ fn critique(value: Value) -> Result<Critique, (String, String)> {
         let path = e.path().to_string();
         (
             if path == "." { String::new() } else { format!(".{path}") },
-            shown(&without_place(e.into_inner().to_string())),
+            excerpt(&without_place(e.into_inner().to_string())),
         )
     })
 }
@@ -252,6 +252,6 @@ mod tests {
             "{message}"
         );
         assert!(refusal("metacritique", &row("{}")).contains("at `[0].a_critique`: missing field `critique`"));
-        assert!(refusal("metacritique", r#"[{"question": "q", "response": "r"}]"#).contains("there is no candidate"));
+        assert!(refusal("metacritique", r#"[{"question": "q", "response": "r"}]"#).contains("no candidates"));
     }
 }

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use probity_lm::{nearest, refuse_repeated_keys};
 
-use crate::line_error::{LineError, in_words, shown};
+use crate::line_error::{LineError, excerpt, in_words};
 use crate::open::{file_name, read_whole};
 use crate::{DataError, JsonLines, Sample};
 
@@ -70,7 +70,7 @@ pub fn importer(name: &str) -> Result<&'static Importer, DataError> {
     importers().iter().find(|i| i.name == name).ok_or_else(|| {
         let names = importers().iter().map(|i| i.name);
         let known = names.clone().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-        DataError::UnknownImporter { name: shown(name), nearest: nearest(name, names), known }
+        DataError::UnknownImporter { name: excerpt(name), nearest: nearest(name, names), known }
     })
 }
 
@@ -92,7 +92,7 @@ impl Importer {
         let fail = |m: Malformed| DataError::Import {
             file: file.to_owned(),
             importer: self.name,
-            path: shown(&m.path),
+            path: excerpt(&m.path),
             why: m.why,
             hint: fits().map(|fits| format!("probity import {fits} {file}")),
         };
@@ -114,12 +114,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
         let path = e.path().to_string();
         Malformed {
             path: if path == "." { String::new() } else { path },
-            why: shown(&in_words(&without_place(e.into_inner().to_string()))),
+            why: excerpt(&in_words(&without_place(e.into_inner().to_string()))),
         }
     })?;
     // Text after the document means JSON lines or two files in one: rows would be lost.
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
-    refuse_repeated_keys(bytes).map_err(|e| Malformed { path: String::new(), why: shown(&e.to_string()) })?;
+    refuse_repeated_keys(bytes).map_err(|e| Malformed { path: String::new(), why: excerpt(&e.to_string()) })?;
     Ok(value)
 }
 
@@ -197,7 +197,8 @@ pub(crate) mod tests {
         for importer in importers() {
             for text in ["", "3", "null", "[", "{}", "[]", "{\"a\": 1}", "[1]", "{\"a\":{}} x", "\u{feff}[{}]"] {
                 let error = importer.import_bytes(text.as_bytes(), "f.json").expect_err("not a data set");
-                assert!(error.to_string().starts_with(&format!("f.json is no {} file: ", importer.name)), "{error}");
+                let expected = format!("f.json is not a valid {} file: ", importer.name);
+                assert!(error.to_string().starts_with(&expected), "{error}");
             }
         }
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Importer, Malformed, parse_rows};
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::values::number;
 use crate::{Candidate, Sample};
 
@@ -44,7 +44,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let overall = match grade {
             Some(grade) => grade as f64,
             None => row.score.as_f64().ok_or_else(|| {
-                malformed("score", format!("`{}` is not B, F, G or E", shown(&row.score.to_string())))
+                malformed("score", format!("`{}` is not B, F, G or E", excerpt(&row.score.to_string())))
             })?,
         };
         scores.insert("overall".to_owned(), overall);

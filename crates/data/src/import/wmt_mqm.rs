@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::{Importer, Malformed};
-use crate::line_error::shown;
+use crate::line_error::excerpt;
 use crate::{Candidate, Sample};
 
 pub(super) const IMPORTER: Importer = Importer {
@@ -70,7 +70,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let penalty = penalty(category, severity).ok_or_else(|| {
             malformed(
                 format!("line {}", number + 1),
-                &format!("unknown severity `{}`; MQM has Major, Minor and No-error", shown(severity)),
+                &format!("unknown severity `{}`; MQM has Major, Minor and No-error", excerpt(severity)),
             )
         })?;
         *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty;

@@ -353,7 +353,7 @@ pub(super) struct BudgetFigures {
 }
 
 impl BudgetFigures {
-    fn of(params: &ComparativeParams, budget: Budget, plans: &[ContextPlan<'_>]) -> Self {
+    fn new(params: &ComparativeParams, budget: Budget, plans: &[ContextPlan<'_>]) -> Self {
         let context = |plan: &ContextPlan<'_>| AskedContext {
             item: plan.sample.id.clone(),
             attribute: params.subject.attribute[plan.attribute].clone(),
@@ -445,7 +445,7 @@ impl ComparisonJudge<'_> {
                 }
             }
         }
-        judged.budget = Some(BudgetFigures::of(self.params, budget, &plans));
+        judged.budget = Some(BudgetFigures::new(self.params, budget, &plans));
         Ok(judged)
     }
 

@@ -63,7 +63,7 @@ pub(super) fn cells(
             items,
             weighted,
             rank,
-            mass: Mass::of(masses.into_iter()),
+            mass: Mass::from_answers(masses.into_iter()),
         });
     }
     cells
@@ -174,7 +174,7 @@ struct Search {
 }
 
 impl Search {
-    fn of(found: &[LikelihoodRanking], conditionals: Option<Conditionals>, assumed: bool) -> Self {
+    fn new(found: &[LikelihoodRanking], conditionals: Option<Conditionals>, assumed: bool) -> Self {
         let exact = found.iter().filter(|ranking| ranking.exact).count();
         let gaps =
             found.iter().filter(|ranking| !ranking.exact).map(|ranking| ranking.upper_bound - ranking.log_likelihood);
@@ -234,7 +234,7 @@ impl ComparisonCell {
         let in_force = estimated.unwrap_or(Conditionals::SYMMETRIC);
         let found: Option<Vec<LikelihoodRanking>> =
             items.iter().map(|item| self.rank.search(item, &in_force)).collect();
-        found.map(|found| Search::of(&found, estimated, asked && estimated.is_none()))
+        found.map(|found| Search::new(&found, estimated, asked && estimated.is_none()))
     }
 
     pub(super) fn figures(&self, samples: &[Sample], gold: &[GoldUse<'_>]) -> CellFigures {

@@ -128,7 +128,7 @@ pub enum Ranking {
 
 impl Ranking {
     /// The ranking in force for these samples.
-    pub(super) fn of(self, params: &ComparativeParams, samples: &[Sample]) -> RankMethod {
+    pub(super) fn resolve(self, params: &ComparativeParams, samples: &[Sample]) -> RankMethod {
         match self {
             Self::By(method) => method,
             Self::Auto if params.budget.is_some() => RankMethod::Experts,

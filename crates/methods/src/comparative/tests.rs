@@ -7,7 +7,7 @@ use probity_lm::{
 };
 use serde_json::Value;
 
-use crate::testing::{pair_judge, qualities, rehearse, run, run_into, sample, told};
+use crate::testing::{error_text, pair_judge, qualities, rehearse, run, run_into, sample};
 use crate::{Cell, MethodError, RunOutput, RunSummary};
 
 const COMPARE: &str = "compare --attribute coherence";
@@ -613,14 +613,14 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("compare --attribute coherence --rank best", "win-ratio"),
         ("compare --attribute coherence --decide samples:0", "from 1 to 1000"),
         ("compare", "--attribute"),
-        ("compare --attribute ", "it is empty"),
-        ("compare --attribute coherence --noun ", "it is empty"),
-        ("compare --attribute coherence --adjective ", "it is empty"),
-        ("g-eval --attribute ", "it is empty"),
+        ("compare --attribute ", "it must not be empty"),
+        ("compare --attribute coherence --noun ", "it must not be empty"),
+        ("compare --attribute coherence --adjective ", "it must not be empty"),
+        ("g-eval --attribute ", "it must not be empty"),
         ("g-eval --attribute coherence --criteria ", "the text is empty"),
-        ("parapluie --attribute ", "it is empty"),
+        ("parapluie --attribute ", "it must not be empty"),
     ] {
-        let error = told(&run(args, &samples(), &untouched).0.expect_err(args));
+        let error = error_text(&run(args, &samples(), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
     assert!(matches!(run(COMPARE, &[], &untouched).0, Err(MethodError::NoSamples)));
@@ -775,11 +775,11 @@ fn budgets_that_connect_nothing_or_contradict_are_refused() {
         ("--stop best", "it requires `budget`"),
         ("--choose gain", "it requires `budget`"),
     ] {
-        let error = told(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
+        let error = error_text(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
     let crowd = [sample("crowd", &(0..513).map(f64::from).collect::<Vec<_>>())];
-    let error = told(&run(&format!("{COMPARE} --budget auto"), &crowd, &untouched).0.expect_err("too many"));
+    let error = error_text(&run(&format!("{COMPARE} --budget auto"), &crowd, &untouched).0.expect_err("too many"));
     assert!(error.contains("has 513 texts; pairs are chosen among up to 512"), "{error}");
     assert!(matches!(rehearse(&format!("{COMPARE} --budget auto"), &crowds(0.3), &noisy(1.0)), MethodError::Rehearsed));
 }

@@ -66,15 +66,15 @@ pub fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> 
         let said = position(one.content, offered);
         let has_two = said.is_some_and(|said| one.is_double && sentence.has_two(text, &one, said));
         match (said, one.is_double) {
-            (Some(_), true) if has_two => last = Err(NoVerdict::Two(shown(one.whole))),
+            (Some(_), true) if has_two => last = Err(NoVerdict::Two(excerpt(one.whole))),
             (Some(said), is_double) if one.is_denied => {
                 if last == Ok(said) || (is_double && last == Err(NoVerdict::NoMarker)) {
-                    last = Err(NoVerdict::Denied(shown(one.whole)));
+                    last = Err(NoVerdict::Denied(excerpt(one.whole)));
                 }
             }
             (Some(said), true) => last = Ok(said),
-            (None, true) => last = Err(NoVerdict::NotOffered(shown(one.content))),
-            (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(shown(one.whole))),
+            (None, true) => last = Err(NoVerdict::NotOffered(excerpt(one.content))),
+            (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(excerpt(one.whole))),
             (_, false) => {}
         }
     }
@@ -90,13 +90,13 @@ pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> R
         let said = position(one.content, offered).filter(|_| one.is_double);
         let has_two = said.is_some_and(|said| sentence.has_two(text, &one, said));
         if one.inside == inside && one.is_denied {
-            return Err(NoVerdict::Denied(shown(one.whole)));
+            return Err(NoVerdict::Denied(excerpt(one.whole)));
         }
         if one.inside == inside && has_two {
-            return Err(NoVerdict::Two(shown(one.whole)));
+            return Err(NoVerdict::Two(excerpt(one.whole)));
         }
         if one.inside > inside && position(one.content, offered).is_some() {
-            return Err(NoVerdict::Loose(shown(one.whole)));
+            return Err(NoVerdict::Loose(excerpt(one.whole)));
         }
     }
     Ok(())
@@ -226,7 +226,7 @@ fn run_of(text: &str, start: usize, is_bracket: fn(char) -> bool) -> (usize, Vec
     (end, parts)
 }
 
-fn shown(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     let shown: String = text.trim_matches([' ', '\t']).chars().take(SHOWN).collect();
     let more = if shown.len() < text.trim_matches([' ', '\t']).len() { "…" } else { "" };
     format!("{}{more}", shown.escape_debug())

@@ -87,13 +87,13 @@ impl<'m> ModelJudge<'m> {
     /// Loads the prompts of each attribute for `model` and validates them and the options, without querying the model.
     pub fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
         options.check()?;
-        let reward = RewardJudge::of(model)?;
+        let reward = RewardJudge::for_model(model)?;
         if reward.is_some() {
             options.check_rewarded()?;
         }
         let layout = layout(options, model)?;
         let offered = options.offered();
-        let words = options.words()?;
+        let words = options.attribute_words()?;
         let mut judging = Self {
             model,
             options: options.clone(),

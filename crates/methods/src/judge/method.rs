@@ -172,7 +172,7 @@ and name_a, name_b, ties or min, max.";
             params,
             samples,
             panel: (0..plan.units.len()).map(|unit| panel(&settled, unit)).collect(),
-            told: by_judge().map(|verdicts| verdicts.iter().map(VerdictDigest::of).collect()).collect(),
+            told: by_judge().map(|verdicts| verdicts.iter().map(VerdictDigest::from_verdict).collect()).collect(),
             plan,
             names,
             settled,

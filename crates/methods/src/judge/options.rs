@@ -125,9 +125,9 @@ impl JudgingOptions {
     }
 
     /// The word forms of each attribute.
-    pub fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
+    pub fn attribute_words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let Self { attribute, noun, adjective, .. } = self.clone();
-        SubjectOptions { attribute, noun, adjective, no_gold: false }.words()
+        SubjectOptions { attribute, noun, adjective, no_gold: false }.attribute_words()
     }
 
     /// Refuses options that contradict each other.

@@ -64,7 +64,7 @@ impl UnitVerdict {
     /// Combines the verdicts of both orders. References vote within each order; if the orders disagree the pair is a
     /// tie. With probabilities (`labels`), means replace both votes, since votes discard certainty. Without a verdict
     /// in one order there is none. All verdicts refer to the pair's first, in either order.
-    fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
+    fn from_orders(orders: [Vec<Decision>; 2], labels: bool) -> Self {
         let join = if labels { Decision::mean } else { Decision::vote };
         let orders = orders.map(|references| one_of(references, join));
         let had: Vec<Decision> = orders.iter().flatten().cloned().collect();
@@ -86,8 +86,9 @@ impl UnitVerdict {
         for (unit, turned, decided) in verdicts {
             by_unit[unit][usize::from(turned)].push(if turned { decided.turned() } else { decided.clone() });
         }
-        let of =
-            |orders: [Vec<Decision>; 2]| orders.iter().any(|order| !order.is_empty()).then(|| Self::of(orders, labels));
+        let of = |orders: [Vec<Decision>; 2]| {
+            orders.iter().any(|order| !order.is_empty()).then(|| Self::from_orders(orders, labels))
+        };
         by_unit.into_iter().map(of).collect()
     }
 
@@ -136,7 +137,7 @@ impl JudgePlan {
     }
 
     /// The candidates of a question in presentation order.
-    pub(super) fn shown(&self, asked: UnitQuestion) -> (usize, Option<usize>) {
+    pub(super) fn presentation_order(&self, asked: UnitQuestion) -> (usize, Option<usize>) {
         let JudgedUnit { first, second, .. } = self.units[asked.unit];
         match second.filter(|_| asked.turned) {
             Some(second) => (second, Some(first)),
@@ -148,7 +149,7 @@ impl JudgePlan {
         let question = |&asked: &UnitQuestion| {
             let JudgedUnit { item, attribute, .. } = self.units[asked.unit];
             let sample = &samples[item];
-            let (first, second) = self.shown(asked);
+            let (first, second) = self.presentation_order(asked);
             let shown = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
             let texts = sample.references.iter().map(|text| &**text);
             let references = match (params.reference, asked.reference) {

@@ -29,7 +29,7 @@ pub(super) struct VerdictDigest {
 }
 
 impl VerdictDigest {
-    pub(super) fn of(verdict: &JudgeVerdict) -> Self {
+    pub(super) fn from_verdict(verdict: &JudgeVerdict) -> Self {
         let decided = &verdict.decided;
         Self { p: decided.p(), mass: verdict.mass(), outcome: decided.outcome.clone(), unparsed: verdict.unparsed() }
     }
@@ -114,7 +114,7 @@ struct JudgePreferenceFigures {
 }
 
 impl JudgePreferenceFigures {
-    fn of(samples: &[Sample], scores: &[Vec<Option<f64>>]) -> Self {
+    fn from_scores(samples: &[Sample], scores: &[Vec<Option<f64>>]) -> Self {
         let mut figures = Self::default();
         let mut points = Vec::new();
         for (sample, scores) in samples.iter().zip(scores) {
@@ -132,7 +132,7 @@ impl JudgePreferenceFigures {
                 None => figures.not_judged += 1,
             }
         }
-        figures.agreement = PreferenceAgreement::of(&points);
+        figures.agreement = PreferenceAgreement::from_points(&points);
         let all = points.len() + figures.not_judged;
         figures.right_of_all = (all > 0).then(|| figures.agreement.correct as f64 / all as f64);
         figures
@@ -183,12 +183,12 @@ impl<'s> JudgeResults<'s> {
         let units: Vec<usize> = (0..self.plan.units.len()).filter(of_attribute).collect();
         let decided = |unit: usize| judge.map_or(&self.panel[unit], |judge| &self.settled[judge][unit].decided);
         let scores = judge.map_or_else(|| self.panel_scores(attribute), |judge| self.scores(judge, attribute));
-        let mut preference = self.has_preferences().then(|| JudgePreferenceFigures::of(self.samples, &scores));
+        let mut preference = self.has_preferences().then(|| JudgePreferenceFigures::from_scores(self.samples, &scores));
         if let (Some(figures), Some(judge), true) = (&mut preference, judge, pairs) {
             let order = |k: usize| {
                 let scores =
                     self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
-                JudgePreferenceFigures::of(self.samples, &scores).agreement.accuracy
+                JudgePreferenceFigures::from_scores(self.samples, &scores).agreement.accuracy
             };
             (figures.given_order, figures.turned_order) = (order(0), order(1));
         }
@@ -207,7 +207,7 @@ impl<'s> JudgeResults<'s> {
             order: judge
                 .filter(|_| pairs)
                 .map(|judge| self.order(judge, &units, mean(told().filter_map(|told| told.p)))),
-            mass: (judge.is_some() && self.params.judging.verdict.has_labels()).then(|| Mass::of(masses)),
+            mass: (judge.is_some() && self.params.judging.verdict.has_labels()).then(|| Mass::from_answers(masses)),
             unparsed_answers: judge.map(|_| told().map(|told| told.unparsed).sum()),
             preference,
         }

@@ -52,7 +52,7 @@ impl<'a> VerdictIdentity<'a> {
         let JudgedUnit { item, attribute, .. } = plan.units[asked.unit];
         let sample = &samples[item];
         let id = |k: usize| sample.candidates[k].id.as_str();
-        let shown = match plan.shown(asked) {
+        let shown = match plan.presentation_order(asked) {
             (i, Some(j)) => ShownCandidates::Pair { i, j, candidate_i: id(i), candidate_j: id(j) },
             (index, None) => ShownCandidates::Single { index, candidate: id(index) },
         };
@@ -95,7 +95,7 @@ struct JudgePairVerdict<'a> {
 }
 
 impl<'a> PairVerdict<'a> {
-    fn of(decided: &'a Decision, first: &'a str, second: &'a str) -> Self {
+    fn new(decided: &'a Decision, first: &'a str, second: &'a str) -> Self {
         let preferred = match decided.choice() {
             Some(PairChoice::First) => Some(first),
             Some(PairChoice::Second) => Some(second),
@@ -117,7 +117,7 @@ pub(super) fn write_pairs(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Res
         let (first, second) = (id(unit.first), id(unit.second.expect("pairs have two candidates")));
         let judges = verdicts.settled.iter().zip(&verdicts.names).map(|(settled, judge)| {
             let settled = &settled[number];
-            let voice = PairVerdict::of(&settled.decided, first, second);
+            let voice = PairVerdict::new(&settled.decided, first, second);
             JudgePairVerdict { judge, voice, changed: settled.turns(), gap: settled.gap().filter(|_| labels) }
         });
         let row = PairRow {
@@ -125,7 +125,7 @@ pub(super) fn write_pairs(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Res
             attribute: &verdicts.params.judging.attribute[unit.attribute],
             first,
             second,
-            panel: PairVerdict::of(&verdicts.panel[number], first, second),
+            panel: PairVerdict::new(&verdicts.panel[number], first, second),
             judges: judges.collect(),
         };
         run.row(PAIRS, number, &row)?;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::JudgingOptions;
 use super::judging::{JudgeQuestion, ModelJudge, ShownText};
 use super::verdict::{JudgeVerdict, PairChoice};
-use crate::testing::{generated, given, pair_judge, qualities, run, run_by, run_from, sample, told};
+use crate::testing::{error_text, generated, pair_judge, parse_options, qualities, run, run_by, run_from, sample};
 use crate::{MemoryOutput, MethodError, Run};
 
 fn options(args: &str) -> JudgingOptions {
-    read(&given(&specs::<JudgingOptions>(), args)).expect("valid")
+    read(&parse_options(&specs::<JudgingOptions>(), args)).expect("valid")
 }
 
 /// A judge that quotes both texts, then writes which is better or how good the text is.
@@ -130,7 +130,7 @@ fn cycles_are_seeded_samples_of_their_own() {
     assert!(first > 0.2 && first < 0.8, "{first}");
     assert_eq!(votes("--cycles 50 --temperature 0.7"), Some(first));
     assert_ne!(votes("--cycles 51 --temperature 0.7 --seed 1"), Some(first));
-    let refused = told(&ask("--cycles 2 --verdict label", &[], &model).expect_err("refused"));
+    let refused = error_text(&ask("--cycles 2 --verdict label", &[], &model).expect_err("refused"));
     assert!(refused.contains("rationale-label"), "{refused}");
 }
 
@@ -343,7 +343,7 @@ fn each_reference_has_a_voice_where_each_is_asked_about() {
     assert_eq!(output.rows("verdicts").len(), 2);
     assert_eq!(column(&output, "pairs", "preferred"), ["1"]);
     let refused = run("judge --no-gold --reference given", &samples[1..], &model).0;
-    let refused = told(&refused.expect_err("no references at all"));
+    let refused = error_text(&refused.expect_err("no references at all"));
     assert!(refused.contains("--reference none"), "{refused}");
 }
 
@@ -397,9 +397,10 @@ fn what_cannot_be_judged_is_told() {
         (1, 2, 0)
     );
     assert!(column(&output, "scores", "score").iter().all(|score| score.is_null()));
-    let refused = told(&run("judge --no-gold", &samples[..1], &writer()).0.expect_err("no pair"));
+    let refused = error_text(&run("judge --no-gold", &samples[..1], &writer()).0.expect_err("no pair"));
     assert!(refused.contains("--mode pointwise"), "{refused}");
-    let refused = told(&run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition"));
+    let refused =
+        error_text(&run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition"));
     assert!(refused.contains("--criteria"), "{refused}");
 }
 

@@ -112,16 +112,16 @@ impl Decision {
 
     /// A decision with the full weight on one choice.
     pub fn chosen(choice: PairChoice) -> Self {
-        Self::of(DecisionValue::Pair(choice.weights()), None)
+        Self::new(DecisionValue::Pair(choice.weights()), None)
     }
 
     /// A rating.
     pub fn rated(rating: f64) -> Self {
-        Self::of(DecisionValue::Rating(rating), None)
+        Self::new(DecisionValue::Rating(rating), None)
     }
 
     /// Takes the outcome of a low-mass answer, if any.
-    fn of(says: DecisionValue, low_mass: Option<&Outcome>) -> Self {
+    fn new(says: DecisionValue, low_mass: Option<&Outcome>) -> Self {
         let outcome = match (low_mass, says.weights().map(heaviest)) {
             (Some(low_mass), _) => low_mass.clone(),
             (None, Some(None)) => Outcome::Tie,
@@ -174,7 +174,7 @@ impl Decision {
         let weight = |k: usize| mean(voices.iter().filter_map(|voice| Some(voice.weights()?[k])));
         let pair = || Some(DecisionValue::Pair([weight(0)?, weight(1)?, weight(2)?]));
         match rating.map(DecisionValue::Rating).or_else(pair) {
-            Some(says) => Self::of(says, low_mass),
+            Some(says) => Self::new(says, low_mass),
             None => Self::none(all.first().map_or(Outcome::Empty, |one| one.outcome.clone())),
         }
     }
@@ -232,7 +232,7 @@ impl JudgeVerdict {
 
     /// A verdict from probabilities without a text.
     pub fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
-        Self::of(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
+        Self::from_answers(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
     }
 
     /// A verdict from the rewards of two texts under the Bradley–Terry model; a tie if they are equal.
@@ -247,7 +247,7 @@ impl JudgeVerdict {
             let failed = results.into_iter().find(|result| !result.outcome.has_answer());
             JudgeAnswer::none(failed.map_or(Outcome::Empty, |result| result.outcome.clone()))
         };
-        Self::of(vec![answer], prompt_tokens, offered, true)
+        Self::from_answers(vec![answer], prompt_tokens, offered, true)
     }
 
     /// A verdict from generated texts, one per cycle.
@@ -256,7 +256,7 @@ impl JudgeVerdict {
             if labels { JudgeAnswer::at_marker(result, offered) } else { JudgeAnswer::written(result, offered) }
         };
         let prompt_tokens = results.first().map(|result| result.prompt_tokens);
-        Self::of(results.iter().map(read).collect(), prompt_tokens, offered, labels)
+        Self::from_answers(results.iter().map(read).collect(), prompt_tokens, offered, labels)
     }
 
     /// Reads a verdict from its row.
@@ -272,12 +272,17 @@ impl JudgeVerdict {
             }
             return Ok(Self::none(outcome));
         }
-        Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
+        Ok(Self::from_answers(given.answers, given.prompt_tokens, offered, labels))
     }
 
     /// Combines answers by vote, or by mean probabilities if labels were requested. The weights of a vote are the
     /// shares of the cycles.
-    fn of(mut answers: Vec<JudgeAnswer>, prompt_tokens: Option<usize>, offered: OfferedVerdicts, labels: bool) -> Self {
+    fn from_answers(
+        mut answers: Vec<JudgeAnswer>,
+        prompt_tokens: Option<usize>,
+        offered: OfferedVerdicts,
+        labels: bool,
+    ) -> Self {
         let each: Vec<Decision> = answers.iter().map(|answer| answer.decided(offered)).collect();
         // The value also determines the answer's outcome: two labels with the same probability make a tie of a pair and
         // a mean of ratings.
@@ -344,7 +349,7 @@ impl JudgeAnswer {
             (None, Some(written)) => names.iter().map(|name| f64::from(u8::from(name == written))).collect(),
             (None, None) => return Decision::none(self.outcome.clone()),
         };
-        Decision::of(offered.says(&weights), Some(&self.outcome).filter(|outcome| outcome.is_low_mass()))
+        Decision::new(offered.says(&weights), Some(&self.outcome).filter(|outcome| outcome.is_low_mass()))
     }
 
     /// An error if an answer with a successful outcome, at `place` of its row, has no offered verdict, or if its fields
@@ -658,7 +663,7 @@ mod tests {
 
     #[test]
     fn two_orders_agree_or_are_a_tie() {
-        let decided = |choice: PairChoice| Decision::of(DecisionValue::Pair(choice.weights()), None);
+        let decided = |choice: PairChoice| Decision::new(DecisionValue::Pair(choice.weights()), None);
         let orders = |first: PairChoice, second: PairChoice| {
             Decision::vote(&[decided(first), decided(second).turned()]).choice()
         };

@@ -33,7 +33,7 @@ impl<'s> MetricConclusions<'s> {
     }
 
     pub(super) fn add(&mut self, choice: &ChosenMetric, material: &MetricMaterial<'_>, scores: &MetricScores) {
-        let direction = Direction::of(choice.definition());
+        let direction = Direction::from_definition(choice.definition());
         let labels = choice.components().into_iter().enumerate().skip(1).filter(|(_, label)| !is_count(label));
         let parts = labels.map(|(part, label)| (label, material.upwards(direction, scores, part))).collect();
         let scores = material.upwards(direction, scores, 0);

@@ -32,7 +32,7 @@ enum AgreementLabels<'a> {
 }
 
 impl<'a> AgreementLabels<'a> {
-    fn of(found: &Conclusion, attribute: &'a str) -> Option<(Self, f64)> {
+    fn from_conclusion(found: &Conclusion, attribute: &'a str) -> Option<(Self, f64)> {
         let figure = |labels: Self| Some((labels, found.figures[labels.figure()].as_f64()?));
         figure(AgreementLabels::Gold(attribute)).or_else(|| figure(AgreementLabels::Preferences))
     }
@@ -44,7 +44,7 @@ impl<'a> AgreementLabels<'a> {
         }
     }
 
-    fn shown(self, agreement: f64) -> String {
+    fn format_agreement(self, agreement: f64) -> String {
         match self {
             Self::Gold(_) => fixed(agreement, 3),
             Self::Preferences => percent(agreement),
@@ -123,14 +123,14 @@ fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64>
 
 /// Adds baselines to a conclusion about agreement with people. A baseline that agrees at least as well lowers its
 /// trust.
-pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribute: &str, scores: &Scores) {
-    let Some((labels, own)) = AgreementLabels::of(found, attribute) else { return };
+pub(super) fn report_baselines(found: &mut Conclusion, samples: &[Sample], attribute: &str, scores: &Scores) {
+    let Some((labels, own)) = AgreementLabels::from_conclusion(found, attribute) else { return };
     let baselines = baselines(samples, labels, scores);
     if baselines.is_empty() {
         return;
     }
     let shown: Vec<String> =
-        baselines.iter().map(|one| format!("{} {}", one.name, labels.shown(one.agreement))).collect();
+        baselines.iter().map(|one| format!("{} {}", one.name, labels.format_agreement(one.agreement))).collect();
     let said = found.agreement.as_mut().unwrap_or(&mut found.says);
     *said = format!("{said}; baselines: {}", shown.join(", "));
     for one in &baselines {
@@ -148,7 +148,7 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
 }
 
 /// Notes in an attribute's conclusion if its scores rank texts like those of an earlier attribute.
-pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores]) {
+pub(super) fn report_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores]) {
     for (place, one) in asked.iter().enumerate() {
         let alike = asked[..place]
             .iter()
@@ -219,7 +219,7 @@ mod tests {
         let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.agreement)).collect();
         assert_eq!(shown, [("length (shorter is better)", 1.0), ("one constant per system", 1.0)]);
         let mut told = conclusion("coherence", Trust::Reliable);
-        tell_baselines(&mut told, &samples, "coherence", &scores);
+        report_baselines(&mut told, &samples, "coherence", &scores);
         assert_eq!(
             (told.trust, told.figures["baselines"]["one constant per system"].as_f64()),
             (Trust::Caution, Some(1.0))
@@ -243,7 +243,7 @@ mod tests {
         let scores = vec![vec![Some(0.0), Some(1.0)]; 10];
         let mut told = conclusion("coherence", Trust::Reliable);
         told.figures = json!({ "accuracy": 0.9 });
-        tell_baselines(&mut told, &samples, "coherence", &scores);
+        report_baselines(&mut told, &samples, "coherence", &scores);
         let figures = &told.figures["baselines"];
         assert_eq!((figures["length"].as_f64(), figures["one constant per system"].as_f64()), (Some(0.9), Some(0.9)));
         assert_eq!(told.trust, Trust::Caution);
@@ -270,7 +270,7 @@ mod tests {
         let mut verdict = ["coherence", "fluency", "brevity"].map(|about| conclusion(about, Trust::Reliable));
         let named = [("coherence", first), ("fluency", moved), ("brevity", turned)];
         let asked = named.map(|(name, scores)| AttributeScores { attribute: Some(name.to_owned()), scores });
-        tell_repeated(&mut verdict, &asked);
+        report_repeated(&mut verdict, &asked);
         let said = |place: usize| verdict[place].because.contains("one score under two names");
         assert_eq!([said(0), said(1), said(2)], [false, true, false]);
         assert_eq!(verdict[1].figures["same_as"], "coherence");

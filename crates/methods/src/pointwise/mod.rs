@@ -12,7 +12,7 @@ use probity_lm::text::counted;
 pub(crate) use asking::PointwiseAsk;
 
 use crate::gold;
-use crate::question::given_twice;
+use crate::question::first_duplicate;
 use crate::run::write_row;
 use crate::template::{PromptLayout, Template};
 use crate::{MethodError, MethodReport, Run, Signature};
@@ -126,7 +126,7 @@ impl<'a> Pointwise<'a> {
         for templates in self.templates {
             let asked: Vec<_> =
                 templates.iter().map(|template| (template.name(), template.setting("question"))).collect();
-            if let Some((twice, _)) = given_twice(&asked) {
+            if let Some((twice, _)) = first_duplicate(&asked) {
                 return MethodError::refuse(format!("--template {twice}"), "repeated", "name each template once");
             }
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::asking::PointwiseAsk;
-use super::beside::{tell_baselines, tell_repeated};
+use super::beside::{report_baselines, report_repeated};
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
@@ -71,7 +71,7 @@ impl PointwiseTables {
             let mut found = ConclusionCase { preferences, answers, ..case }.conclusion();
             if let PointwiseAsk::Candidate { .. } = of.asking {
                 // Likelihoods depend on length and on the system that wrote a text, often more than on quality.
-                tell_baselines(&mut found, of.samples, named, scores);
+                report_baselines(&mut found, of.samples, named, scores);
             }
             found
         };
@@ -135,13 +135,13 @@ impl Pointwise<'_> {
             for (place, row) in &of_group {
                 scores[place.item][place.candidate] = row.score;
             }
-            let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
+            let figures = PointwiseFigures::from_rows(of_group.iter().map(|(_, row)| *row));
             let name = if self.names_attribute { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             filled.add(self, name, &figures, &scores, gold);
             of_run.push((name != NO_ATTRIBUTE).then_some(name), scores);
             signature = signature.with_templates(templates);
         }
-        tell_repeated(&mut filled.verdict, &of_run.attributes);
+        report_repeated(&mut filled.verdict, &of_run.attributes);
         filled.note(self, rows);
         crate::attributes::note_absent_gold(gold, &mut filled.scores);
         if gold.is_empty() && !self.no_gold {
@@ -178,7 +178,7 @@ struct PointwiseFigures {
 }
 
 impl PointwiseFigures {
-    fn of<'r>(rows: impl Iterator<Item = &'r PointwiseRow<'r>> + Clone) -> Self {
+    fn from_rows<'r>(rows: impl Iterator<Item = &'r PointwiseRow<'r>> + Clone) -> Self {
         let scores: Vec<f64> = rows.clone().filter_map(|row| row.score).collect();
         Self {
             candidates: rows.clone().count(),
@@ -187,7 +187,7 @@ impl PointwiseFigures {
             min: scores.iter().copied().reduce(f64::min),
             max: scores.iter().copied().reduce(f64::max),
             share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
-            mass: Mass::of(rows.flat_map(|row| &row.answers).filter_map(|answer| {
+            mass: Mass::from_answers(rows.flat_map(|row| &row.answers).filter_map(|answer| {
                 let mass = answer.reply.mass?;
                 Some((mass, answer.reply.outcome.is_low_mass()))
             })),

@@ -11,7 +11,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::{Interner, Ngrams, total};
-use crate::text::{is_space, words};
+use crate::text::{is_space, split_words};
 pub(crate) use tokens::{Tokens, points, set_apart};
 
 /// Options of BLEU.
@@ -156,8 +156,8 @@ impl Bleu {
         let candidate = self.tokenized(item.candidate);
         let references: Vec<String> = item.references.iter().map(|reference| self.tokenized(reference)).collect();
         let mut interner = Interner::default();
-        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
-        let candidate = interner.ids(words(&candidate));
+        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(split_words(text))).collect();
+        let candidate = interner.ids(split_words(&candidate));
         ngrams.read(references.iter().map(Vec::as_slice), order);
         let mut matches = vec![0; order];
         ngrams.matches(&candidate, &mut matches);

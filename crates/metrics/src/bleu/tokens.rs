@@ -164,10 +164,10 @@ fn chinese(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::words;
+    use crate::text::split_words;
 
     fn cut(tokens: Tokens, text: &str) -> Vec<String> {
-        words(&tokens.apply(text)).map(str::to_owned).collect()
+        split_words(&tokens.apply(text)).map(str::to_owned).collect()
     }
 
     #[test]

@@ -24,12 +24,12 @@ pub(crate) struct DistinctTexts<'a> {
 impl<'a> DistinctTexts<'a> {
     /// The trimmed texts of candidates and references, and for each item the indices of its candidate and its
     /// references.
-    pub(crate) fn of(items: &[MetricItem<'a>]) -> (Self, Vec<Vec<usize>>) {
-        Self::of_lists(items.iter().map(|item| [&[item.candidate][..], &item.references].concat()))
+    pub(crate) fn from_items(items: &[MetricItem<'a>]) -> (Self, Vec<Vec<usize>>) {
+        Self::from_lists(items.iter().map(|item| [&[item.candidate][..], &item.references].concat()))
     }
 
-    /// Same as [`DistinctTexts::of`] for any texts by item.
-    pub(crate) fn of_lists(items: impl Iterator<Item = Vec<&'a str>>) -> (Self, Vec<Vec<usize>>) {
+    /// Same as [`DistinctTexts::from_items`] for any texts by item.
+    pub(crate) fn from_lists(items: impl Iterator<Item = Vec<&'a str>>) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
         // As in bert-score; otherwise a trailing space would make a separate text.
         let mut position = |text: &'a str| distinct.position(text.trim());
@@ -190,7 +190,7 @@ mod tests {
         });
         let items =
             ["a b", "c ", "a a", "c"].map(|candidate| MetricItem { candidate, references: vec!["b"], source: None });
-        let (distinct, uses) = DistinctTexts::of(&items);
+        let (distinct, uses) = DistinctTexts::from_items(&items);
         let texts = distinct.read(&encoder).expect("scripted");
         let job = EncodedItems { metric: "m", encoder: &encoder, texts: &texts, layers: &[1], uses: &uses };
         let sums = job.run(|states| states.values.iter().sum::<f32>(), |_, sums| *sums[0] - *sums[1], &|_| Ok(()));

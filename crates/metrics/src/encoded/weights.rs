@@ -12,7 +12,7 @@ pub(crate) struct Frequencies {
 
 impl Frequencies {
     /// Counts each text, including repetitions.
-    pub(crate) fn of<'a>(texts: impl IntoIterator<Item = &'a Framed>) -> Self {
+    pub(crate) fn from_texts<'a>(texts: impl IntoIterator<Item = &'a Framed>) -> Self {
         let mut frequencies = Self::default();
         for text in texts {
             frequencies.texts += 1;
@@ -45,7 +45,7 @@ pub(crate) enum Weighting {
 
 impl Weighting {
     /// The weight of each token of a text.
-    pub(crate) fn of(&self, text: &Framed) -> Vec<f64> {
+    pub(crate) fn token_weights(&self, text: &Framed) -> Vec<f64> {
         match self {
             Self::Idf(frequencies) => text.ids.iter().map(|&id| frequencies.weight(id)).collect(),
             Self::Equal { frame } => {
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_token_counts_once_a_text_and_unseen_ones_most() {
         let texts = [framed(&[7, 7, 8]), framed(&[7])];
-        let idf = Weighting::Idf(Frequencies::of(&texts));
+        let idf = Weighting::Idf(Frequencies::from_texts(&texts));
         let rare = libm::log(1.5);
-        assert_eq!(idf.of(&framed(&[7, 8, 9])), [0.0, 0.0, rare, libm::log(3.0), 0.0]);
-        assert_eq!(Weighting::Equal { frame: 0.0 }.of(&framed(&[7, 9])), [0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(idf.token_weights(&framed(&[7, 8, 9])), [0.0, 0.0, rare, libm::log(3.0), 0.0]);
+        assert_eq!(Weighting::Equal { frame: 0.0 }.token_weights(&framed(&[7, 9])), [0.0, 1.0, 1.0, 0.0]);
     }
 }

@@ -16,7 +16,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::stem::porter;
-use crate::text::{tokenized, word_settings, words};
+use crate::text::{split_words, tokenized, word_settings};
 use wordnet::WordNet;
 
 /// Options of METEOR.
@@ -114,7 +114,8 @@ impl Metric for Meteor {
 impl Meteor {
     fn item(&self, item: &MetricItem<'_>) -> Score {
         // Lower-cased after tokenization, word by word, as in nltk.
-        let cut = |text| words(&tokenized(self.options.tok, false, text)).map(str::to_lowercase).collect::<Vec<_>>();
+        let cut =
+            |text| split_words(&tokenized(self.options.tok, false, text)).map(str::to_lowercase).collect::<Vec<_>>();
         let candidate = cut(item.candidate);
         let references: Vec<_> = item.references.iter().map(|text| cut(text)).collect();
         if candidate.is_empty() && references.iter().all(Vec::is_empty) {

@@ -10,7 +10,7 @@ use crate::bleu::Tokens;
 use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
-use crate::text::{tokenized, word_settings, words};
+use crate::text::{split_words, tokenized, word_settings};
 
 /// Options of SARI.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -109,7 +109,7 @@ impl SariEasse {
     fn sums(&self, item: &MetricItem<'_>) -> OperationSums {
         let texts = texts(item, |text| tokenized(self.0.tok, !self.0.cased, text));
         let mut sums = OperationSums::default();
-        for (order, counts) in counts(&texts, words) {
+        for (order, counts) in counts(&texts, split_words) {
             sums[order] = added(sums[order], operations(counts));
         }
         sums

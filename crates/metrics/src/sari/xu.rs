@@ -10,7 +10,7 @@ use crate::bleu::Tokens;
 use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
-use crate::text::{tokenized, word_settings, words};
+use crate::text::{split_words, tokenized, word_settings};
 
 /// Options of the script's SARI.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -110,7 +110,7 @@ impl Script {
         let texts = texts(item, |text| {
             let text = tokenized(self.tok, !self.cased, text);
             // The script splits at each single space, but our tokenizers may leave several in a row.
-            if self.tok == Tokens::None { text } else { words(&text).collect::<Vec<_>>().join(" ") }
+            if self.tok == Tokens::None { text } else { split_words(&text).collect::<Vec<_>>().join(" ") }
         });
         if texts.iter().all(String::is_empty) {
             return vec![EMPTY; 1 + PARTS.len()];

@@ -82,7 +82,7 @@ impl<'r> TerDistance<'r> {
         }
     }
 
-    pub(super) fn words(&self) -> &[u32] {
+    pub(super) fn candidate_words(&self) -> &[u32] {
         &self.words
     }
 

@@ -14,7 +14,7 @@ use crate::metric::{
 };
 use crate::ngrams::Interner;
 use crate::notes::no_spaces;
-use crate::text::words;
+use crate::text::split_words;
 
 /// Options of TER.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -102,8 +102,8 @@ impl Ter {
         let twice = |reference: &&str| self.0.tokenized(&self.0.tokenized(reference));
         let references: Vec<String> = item.references.iter().map(twice).collect();
         let mut interner = Interner::default();
-        let candidate = interner.ids(words(&candidate));
-        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
+        let candidate = interner.ids(split_words(&candidate));
+        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(split_words(text))).collect();
         let edits = references.iter().map(|reference| shifts::edits(&candidate, reference)).min().unwrap_or(0);
         let length: usize = references.iter().map(Vec::len).sum();
         TerCounts { edits: edits as f64, length: length as f64 / references.len().max(1) as f64 }

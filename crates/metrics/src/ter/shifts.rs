@@ -35,7 +35,7 @@ struct ShiftedSequence {
 /// The candidate after the shift that saves the most edits; `None` if no shift helps. Ties go to the longest sequence,
 /// then the first, then the one with the leftmost target.
 fn best_shift(distance: &mut TerDistance<'_>, reference: &[u32], tried: &mut usize) -> Option<Vec<u32>> {
-    let words = distance.words().to_vec();
+    let words = distance.candidate_words().to_vec();
     let before = i64::from(distance.cost());
     let alignment = EditAlignment::new(&distance.edits());
     let mut best = None;

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::plot::{Figure, palette};
 use crate::report::{ReportPart, RunReport};
-use crate::text::{counted, shown, thousands, visible, visible_line};
+use crate::text::{cell_text, counted, thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
 const STYLE: &str = include_str!("style.css");
@@ -193,7 +193,7 @@ fn figures(figures: &[Figure]) -> Markup {
 }
 
 fn show_cell(cell: &Cell) -> Markup {
-    let text = visible_line(&shown(cell));
+    let text = visible_line(&cell_text(cell));
     html! {
         @match cell {
             Cell::Sample { run, sample } => a href=(format!("#sample/{run}/{}", encoded(sample))) { bdi { (text) } },

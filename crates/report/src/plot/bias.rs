@@ -26,13 +26,13 @@ pub(crate) fn bias(id: String, title: String, caption: String, rows: &[BiasEstim
                 circle.after cx=(unit(x.at(*after))) cy=(unit(y)) r="5.5" { title { "debiased " (fixed(*after, 3)) } }
             }
             circle.before cx=(unit(x.at(*before))) cy=(unit(y)) r="5.5" { title { "as judged " (fixed(*before, 3)) } }
-            text.tick x=(unit(right)) y=(unit(y - 10.0)) text-anchor="end" { (told(*before, *after)) }
+            text.tick x=(unit(right)) y=(unit(y - 10.0)) text-anchor="end" { (bias_change(*before, *after)) }
         }
         (x_axis(&x, bottom, "share of comparisons won by the first position, P(A)"))
     };
     Figure { id, title, caption, width: WIDTH, height: bottom + 44.0, body }
 }
 
-fn told(before: f64, after: Option<f64>) -> String {
+fn bias_change(before: f64, after: Option<f64>) -> String {
     after.map_or_else(|| fixed(before, 3), |after| format!("{} → {}", fixed(before, 3), fixed(after, 3)))
 }

@@ -195,7 +195,7 @@ impl Shape {
             candidate(j)
         );
         let id = format!("{}/{}/1/{i}/{j}", text(&sample["id"]), self.attribute());
-        let labels = LabelSet::words(["A", "B"])?;
+        let labels = LabelSet::from_words(["A", "B"])?;
         let request = ScoreRequest { id, prompt: Prompt::user(content), ask: Ask::Labels(labels) };
         let answer = LabelAnswer::from_logprobs([("A", (0.9 * p).ln()), ("B", (0.9 * (1.0 - p)).ln())]);
         let result =

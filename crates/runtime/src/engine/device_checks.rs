@@ -267,7 +267,7 @@ fn heads_times_rows_times_positions_may_be_beyond_32_bits() {
 
 #[test]
 fn repeats_in_other_orders_differ_by_rounding_alone() {
-    let labels = LabelSet::words(["A", "B"]).expect("labels");
+    let labels = LabelSet::from_words(["A", "B"]).expect("labels");
     let request = |id: usize| ScoreRequest {
         id: id.to_string(),
         prompt: Prompt::Text(format!("{}Text {id}: A or B?", "The ferry stopped. ".repeat(id % 5))),

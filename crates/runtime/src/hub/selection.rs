@@ -146,7 +146,7 @@ mod tests {
             why(&["config.json", "tokenizer.json", "consolidated.safetensors"])
                 .contains("neither model.safetensors nor")
         );
-        assert!(why(&["m-00001-of-00002.gguf"]).contains("in parts"));
+        assert!(why(&["m-00001-of-00002.gguf"]).contains("split GGUF files"));
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(select(&paths, Some("a-Q4_K_M.gguf")).expect("path"), ["a-Q4_K_M.gguf"]);
         assert!(matches!(select(&paths, None), Err(NoChoice::Several(all)) if all.len() == 4));
         assert!(matches!(select(&paths, Some("Q2_K")), Err(NoChoice::NoFile(all)) if all.len() == 4));
-        assert!(matches!(select(&paths, Some("F16")), Err(NoChoice::Unreadable(why)) if why.contains("in parts")));
+        assert!(matches!(select(&paths, Some("F16")), Err(NoChoice::Unreadable(why)) if why.contains("split GGUF")));
         assert!(matches!(select(&USUAL, Some("model.safetensors")), Err(NoChoice::NoFile(all)) if all.is_empty()));
     }
 }

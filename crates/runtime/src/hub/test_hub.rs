@@ -75,7 +75,7 @@ impl TestHub {
     }
 
     /// One line per request: server, path, range, and whether a token was sent.
-    pub(crate) fn asked(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
 }

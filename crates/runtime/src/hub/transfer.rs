@@ -39,7 +39,7 @@ impl ContentHash {
     }
 
     /// Computes the same kind of hash of a local file, in hex.
-    pub(super) fn of(&self, path: &Path, progress: &mut dyn TransferProgress) -> io::Result<String> {
+    pub(super) fn compute(&self, path: &Path, progress: &mut dyn TransferProgress) -> io::Result<String> {
         match self {
             Self::Sha256(_) => hash_file(path, progress),
             Self::GitBlob(_) => {
@@ -187,7 +187,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp");
         let path = dir.path().join("hello");
         std::fs::write(&path, "hello\n").expect("written");
-        let of = |hash: ContentHash| hash.of(&path, &mut NoProgress).expect("read");
+        let of = |hash: ContentHash| hash.compute(&path, &mut NoProgress).expect("read");
         // From `printf 'hello\n' | git hash-object --stdin` and `| sha256sum`.
         assert_eq!(of(ContentHash::GitBlob(String::new())), "ce013625030ba8dba906f756967f9e9ca394464a");
         let sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";

@@ -54,7 +54,7 @@ fn a_model_without_room_is_refused_with_what_fits() {
     assert_eq!(refused(tokens, needed), None);
     let (error, hint) = refused(tokens, needed - 1).expect("a byte is missing");
     let gb = gigabytes(needed);
-    assert_eq!(error, format!("the model needs {gb} on candle-cpu, where {gb} are free"));
+    assert_eq!(error, format!("the model needs {gb} on candle-cpu, which has {gb} free"));
     assert_eq!(hint, "--precision fast; or --device cpu");
     let many = LoadOptions { token_budget: Some(1 << 30), ..on_candle() };
     let memory = ModelMemory::new(&checkpoint, many);
@@ -95,7 +95,7 @@ fn a_share_that_finds_no_room_is_refused_by_its_device() {
     memory.shares[1].room = Some(room(needed[1] - 1));
     let error = checked(&memory).expect_err("a byte is missing").to_string();
     let gb = gigabytes(needed[1]);
-    assert_eq!(error, format!("the model needs {gb} on each of cuda:1,cuda:3 (layer 3), where {gb} are free"));
+    assert_eq!(error, format!("the model needs {gb} on each of cuda:1,cuda:3 (layer 3), which has {gb} free"));
 }
 
 #[test]

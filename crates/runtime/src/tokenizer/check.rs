@@ -95,7 +95,7 @@ pub(super) struct Damaged {
 }
 
 /// The beginning of a text from a file, escaped for a message.
-fn shown(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
@@ -153,7 +153,7 @@ impl UncheckedParts {
         });
         let Some((token, found)) = wrong else { return Ok(()) };
         let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
-        Err(PartError::Added { name: shown(&token.content), id: token.id, found })
+        Err(PartError::Added { name: excerpt(&token.content), id: token.id, found })
     }
 }
 
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Vocabulary {
                     found.add(&piece);
                     // Fuzzing produced such a file, and the library accepted it.
                     if !ids.insert(id) {
-                        let piece = shown(&piece);
+                        let piece = excerpt(&piece);
                         return Err(A::Error::custom(format!(
                             "`model.vocab` gives the piece `{piece}` the id {id} of another piece"
                         )));
@@ -276,7 +276,7 @@ fn template(step: &Json) -> Result<(), PartError> {
         for piece in step[form].as_array().into_iter().flatten() {
             let Some(id) = piece["SpecialToken"]["id"].as_str() else { continue };
             let Some(ids) = step["special_tokens"][id]["ids"].as_array() else {
-                return Err(PartError::Template { form, name: shown(id) });
+                return Err(PartError::Template { form, name: excerpt(id) });
             };
             tokens += ids.len();
         }
@@ -451,7 +451,7 @@ mod tests {
         array[0xe1] = (1 << 31) | 7;
         assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("a text is outside")));
         array[0x61] = (0x3fff << 10) | 0x61;
-        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("outside of it")));
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("outside its array")));
     }
 
     #[test]

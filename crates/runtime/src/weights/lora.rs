@@ -386,12 +386,10 @@ mod tests {
     #[test]
     fn tensors_that_are_no_pair_of_matrices_are_refused() {
         assert!(
-            refused(&["base_model.model.q.lora_A.weight"])
-                .contains("there is no `base_model.model.q.lora_B.weight` beside it")
+            refused(&["base_model.model.q.lora_A.weight"]).contains("`base_model.model.q.lora_B.weight` is missing")
         );
         assert!(
-            refused(&["base_model.model.q.lora_B.weight"])
-                .contains("there is no `base_model.model.q.lora_A.weight` beside it")
+            refused(&["base_model.model.q.lora_B.weight"]).contains("`base_model.model.q.lora_A.weight` is missing")
         );
         assert!(refused(&["base_model.model.q.lora_embedding_A"]).contains("`base_model.model.q.lora_embedding_A`"));
         assert!(refused(&["base_model.model.lm_head.weight"]).contains("only `lora_A.weight`"));

@@ -40,7 +40,7 @@ impl LabelPage {
                     (top())
                     main #main .wide {
                         noscript { p { "This page needs JavaScript, which this browser does not run." } }
-                        (asked())
+                        (task_container())
                         (finished())
                     }
                     (answers())
@@ -68,7 +68,7 @@ fn top() -> Markup {
 }
 
 /// The container of a task.
-fn asked() -> Markup {
+fn task_container() -> Markup {
     html! {
         div #asked hidden {
             h1 #question tabindex="-1" {}

@@ -9,7 +9,7 @@ use probity_data::{Label, LabelAppender, LabelFile, LabelFileError, LabelRow, La
 
 use super::question::LabelQuestion;
 use super::wire::{LabellingAnswer, StatusBody, TaskBody};
-use crate::api_error::{ApiError, told};
+use crate::api_error::{ApiError, error_text};
 
 /// Tasks of one annotator, and their labels.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ enum TaskState {
 }
 
 impl TaskState {
-    fn of(label: &Label) -> Self {
+    fn from_label(label: &Label) -> Self {
         match label {
             Label::Preferred(_) | Label::Score(_) => Self::Labelled,
             Label::Skipped => Self::Skipped,
@@ -83,7 +83,7 @@ impl LabelSession {
         let mut done = Vec::new();
         for (_, row) in held.rows.iter().filter(|(_, row)| row.annotator == annotator) {
             if let Some(&number) = places.get(&row.task.key()) {
-                states[number] = TaskState::of(&row.label);
+                states[number] = TaskState::from_label(&row.label);
                 done.push(number);
             }
         }
@@ -121,7 +121,7 @@ impl LabelSession {
             let message = "the task already has a label, possibly from another page";
             return Err(ApiError::new(StatusCode::CONFLICT, message).with_code("already_labelled"));
         }
-        let state = TaskState::of(&label);
+        let state = TaskState::from_label(&label);
         progress.file.append(&self.row(question, label, seconds)).map_err(|error| not_kept(&error))?;
         progress.states[number] = state;
         progress.done.push(number);
@@ -155,5 +155,6 @@ impl LabelSession {
 /// The error for a label that could not be stored.
 fn not_kept(error: &LabelFileError) -> ApiError {
     let why = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("not saved: {}{why}", told(error))).with_code("not_kept")
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("not saved: {}{why}", error_text(error)))
+        .with_code("not_kept")
 }

@@ -122,7 +122,7 @@ impl TextFormat for ChatRequest {
             }
             Event::Grown(index, text) => (Some(chunk(index, said(text))), None),
             Event::Done(DoneText { index, text, finish, told }) => {
-                let logprobs = told.and_then(|told| ChatLogprobs::of(&told));
+                let logprobs = told.and_then(|told| ChatLogprobs::from_tokens(&told));
                 (Some(ChunkChoice { logprobs, finish_reason: Some(finish), ..chunk(index, said(text)) }), None)
             }
             Event::Usage(usage) => (None, Some(usage)),
@@ -134,7 +134,7 @@ impl TextFormat for ChatRequest {
 impl From<DoneText<'_>> for ChatChoice {
     fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
         let message = AnswerMessage { role: "assistant", content: text, refusal: None };
-        Self { index, message, logprobs: told.and_then(|told| ChatLogprobs::of(&told)), finish_reason: finish }
+        Self { index, message, logprobs: told.and_then(|told| ChatLogprobs::from_tokens(&told)), finish_reason: finish }
     }
 }
 
@@ -378,7 +378,7 @@ pub(crate) struct ChatAlternative {
 
 impl ChatLogprobs {
     /// Log-probabilities of a text's tokens, without the token that ended it.
-    fn of(told: &ToldTokens<'_>) -> Option<Self> {
+    fn from_tokens(told: &ToldTokens<'_>) -> Option<Self> {
         let tokens = told.written.tokens.as_ref()?;
         let token = |id, logprob| {
             let bytes = bytes(told.model, id);

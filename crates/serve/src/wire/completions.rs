@@ -19,8 +19,8 @@ const USUAL_TOKENS: usize = 16;
 text_request! {
     /// Continuations of prompts.
     struct CompletionRequest {
-        /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text after
-        /// the model's beginning-of-sequence token, if it has one; ids are used unchanged.
+        /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text
+        /// after the model's beginning-of-sequence token, if it has one; ids are used unchanged.
         prompt: PlainPrompts,
         /// Maximum number of tokens of a text; 0 with `echo` for the prompt only.
         #[schemars(range(min = 0))]
@@ -87,7 +87,7 @@ impl TextFormat for CompletionRequest {
 
 impl From<DoneText<'_>> for CompletionChoice {
     fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
-        let logprobs = told.map(|told| CompletionLogprobs::of(&told));
+        let logprobs = told.map(|told| CompletionLogprobs::from_tokens(&told));
         Self { index, text, logprobs, finish_reason: Some(finish) }
     }
 }
@@ -132,19 +132,19 @@ pub(crate) struct CompletionLogprobs {
 }
 
 impl CompletionLogprobs {
-    fn of(told: &ToldTokens<'_>) -> Self {
+    fn from_tokens(told: &ToldTokens<'_>) -> Self {
         let logprobs = Self { tokens: vec![], token_logprobs: vec![], top_logprobs: vec![], text_offset: vec![] };
         let mut telling = Telling { model: told.model, count: told.count, told: logprobs, characters: 0 };
         if let Some((ids, answer)) = told.prompt {
             if let Some(first) = ids.first() {
-                telling.tell(*first, None);
+                telling.add_token(*first, None);
             }
             if let Some(answer) = answer {
-                telling.tell_all(answer, ids.len() - 1);
+                telling.add_tokens(answer, ids.len() - 1);
             }
         }
         if let Some(tokens) = &told.written.tokens {
-            telling.tell_all(tokens, told.reported());
+            telling.add_tokens(tokens, told.reported());
         }
         telling.told
     }
@@ -161,7 +161,7 @@ struct Telling<'a> {
 
 impl Telling<'_> {
     /// Adds a token, with its log-probability and alternatives if known.
-    fn tell(&mut self, id: u32, place: Option<(f64, &[TokenAlternative])>) {
+    fn add_token(&mut self, id: u32, place: Option<(f64, &[TokenAlternative])>) {
         let spelling = spelled(self.model, id);
         let top = place.map(|(logprob, others)| {
             let others = others.iter().take(self.count).map(|other| (spelled(self.model, other.id), other.logprob));
@@ -181,11 +181,11 @@ impl Telling<'_> {
         self.characters += self.model.token_bytes(id).iter().flatten().filter(begins).count();
     }
 
-    fn tell_all(&mut self, answer: &TokensAnswer, count: usize) {
+    fn add_tokens(&mut self, answer: &TokensAnswer, count: usize) {
         let continuation = &answer.continuation;
         let places = continuation.token_logprobs.iter().zip(&answer.alternatives);
         for (id, (logprob, others)) in continuation.token_ids.iter().zip(places).take(count) {
-            self.tell(*id, Some((*logprob, others)));
+            self.add_token(*id, Some((*logprob, others)));
         }
     }
 }

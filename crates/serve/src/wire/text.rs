@@ -149,8 +149,8 @@ macro_rules! text_request {
             /// Sample from tokens with at least this share of the highest probability. Not in `OpenAI`'s API.
             #[schemars(range(min = 0, max = 1))]
             min_p: Option<f64>,
-            /// Seed of sampling; 0 by default. The same seed gives the same text. The second choice of a prompt uses the
-            /// next seed, and so on.
+            /// Seed of sampling; 0 by default. The same seed gives the same text. The second choice of a prompt uses
+            /// the next seed, and so on.
             seed: Option<i64>,
             /// Number of choices for each prompt.
             #[schemars(range(min = 1, max = 128))]

@@ -209,7 +209,7 @@ mod tests {
             (r#""max_token":1"#, "did you mean `max_tokens`?"),
         ] {
             let problems = read(&format!("{{\"id\":\"1\",\"prompt\":\"x\",{fields}}}")).problems;
-            let problems = ErrorText::of(&problems).to_string();
+            let problems = ErrorText::from_error(&problems).to_string();
             assert!(problems.contains(told), "{told}\n{problems}");
         }
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn problem(line: &str) -> String {
-        ErrorText::of(&read(line).problems).to_string()
+        ErrorText::from_error(&read(line).problems).to_string()
     }
 
     #[test]
@@ -187,12 +187,12 @@ mod tests {
                                                                 required"
         ));
         assert!(
-            problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed")
+            problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is required")
         );
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["A"]},"continuation":"y"}"#).contains("only one of"));
         assert!(problem(r#"{"id":"1","prompt":"x","continuation":""}"#).contains("field `continuation`: empty"));
         assert!(problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("did you mean `continuation`?"));
-        assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["a"],"A":["b"]}}"#).contains("given twice"));
+        assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["a"],"A":["b"]}}"#).contains("duplicate label"));
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":[]}}"#).contains("has no variants"));
         assert!(
             problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#)
@@ -205,7 +205,7 @@ mod tests {
         let line = r#"{"id":"1","prompt":"x","classes":true}"#;
         assert_eq!(read(line).records.remove(0).1.into_request().ask, Ask::Classes);
         let prefix = r#"{"id":"1","messages":[{"role":"user","content":"x"}],"answer_prefix":"A","classes":true}"#;
-        assert!(problem(prefix).contains("field `answer_prefix`: goes with"));
+        assert!(problem(prefix).contains("field `answer_prefix`: requires"));
         assert!(problem(r#"{"id":"1","prompt":"x","classes":false}"#).contains("`classes` is required"));
         assert!(problem(r#"{"id":"1","prompt":"x","classes":true,"labels":{"A":["A"]}}"#).contains("only one of"));
         let said = |kind, logits: &[f64]| {

@@ -54,7 +54,7 @@ impl Conditionals {
     }
 
     /// Whether decisions are informative about the texts.
-    pub fn tell(&self) -> bool {
+    pub fn are_informative(&self) -> bool {
         self.said_where_better > self.said_where_worse
     }
 }
@@ -82,17 +82,17 @@ mod tests {
             .map(|share| (share * 400.0_f64).round() as usize);
         let found = Conditionals::estimate(&judged(expected), 0.5).expect("pairs");
         assert!((found.said_where_better - a).abs() < 1e-12 && (found.said_where_worse - b).abs() < 1e-12, "{found:?}");
-        assert!(found.tell());
+        assert!(found.are_informative());
     }
 
     #[test]
     fn a_judge_of_places_and_one_of_texts_are_told_apart() {
         let places = Conditionals::estimate(&judged([0, 0, 9, 0]), 0.5).expect("pairs");
-        assert_eq!((places.said_where_better, places.said_where_worse, places.tell()), (1.0, 1.0, false));
+        assert_eq!((places.said_where_better, places.said_where_worse, places.are_informative()), (1.0, 1.0, false));
         let texts = Conditionals::estimate(&judged([9, 0, 0, 0]), 0.5).expect("pairs");
         assert_eq!((texts.said_where_better, texts.said_where_worse), (1.0, 0.0));
         // Orders that contradict each other more often than chance.
-        assert!(!Conditionals::estimate(&judged([0, 0, 5, 5]), 0.5).expect("pairs").tell());
+        assert!(!Conditionals::estimate(&judged([0, 0, 5, 5]), 0.5).expect("pairs").are_informative());
     }
 
     #[test]

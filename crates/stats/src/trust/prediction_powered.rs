@@ -75,7 +75,7 @@ pub fn prediction_powered(
     if alone.1 <= 0.0 {
         return Err(NoInterval::AllAlike);
     }
-    let CorrectedMean { value, squared_error, label_variance } = CorrectedMean::of(labelled, unlabelled, lambda);
+    let CorrectedMean { value, squared_error, label_variance } = CorrectedMean::new(labelled, unlabelled, lambda);
     Ok(PredictionPowered {
         label_variance,
         value,
@@ -106,7 +106,7 @@ struct CorrectedMean {
 
 impl CorrectedMean {
     /// θ = λ · mean(f without label) + mean(Y − λ f), SE² = λ² Var(f without label) / N + Var(Y − λ f) / n.
-    fn of(labelled: &[(f64, f64)], unlabelled: &[f64], lambda: f64) -> Self {
+    fn new(labelled: &[(f64, f64)], unlabelled: &[f64], lambda: f64) -> Self {
         let more = unlabelled.len();
         let rest: Vec<f64> = labelled.iter().map(|(score, label)| label - lambda * score).collect();
         let of_scores = if more < 2 { (0.0, 0.0) } else { (mean(unlabelled.iter().copied()), variance(unlabelled)) };
@@ -168,7 +168,7 @@ pub fn corrected_share(
         let (share, interval) = (mean(people.iter().copied()), verdict_interval(&people, confidence)?);
         return Ok(CorrectedShare { share, interval, lambda, labels, unlabelled: more });
     }
-    let CorrectedMean { value, squared_error, .. } = CorrectedMean::of(labelled, unlabelled, lambda);
+    let CorrectedMean { value, squared_error, .. } = CorrectedMean::new(labelled, unlabelled, lambda);
     let all = (labels + more) as f64;
     let share = value.clamp(0.0, 1.0);
     // At an end of the range the variance is 0: use a value half a unit inside.
@@ -247,7 +247,7 @@ mod tests {
             let found = corrected_share(&labelled, &unlabelled, 0.95).expect("labels");
             let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
             assert!(close(found.lambda, (lambda * n / (n - 1.0)).min(1.0)), "{found:?} {lambda}");
-            let by_theirs = CorrectedMean::of(&labelled, &unlabelled, lambda);
+            let by_theirs = CorrectedMean::new(&labelled, &unlabelled, lambda);
             assert!(close(by_theirs.value, number("value")), "{} {}", by_theirs.value, number("value"));
             let [low, high]: [f64; 2] = read("interval").try_into().expect("two ends");
             let squared = ((high - low) / 2.0 / z).powi(2);

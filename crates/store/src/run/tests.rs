@@ -2,7 +2,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::error::told;
+use crate::error::error_text;
 
 fn temporary() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -57,7 +57,7 @@ fn a_run_is_overwritten_only_on_request_and_foreign_files_are_left() {
     first.write_summary(&1).expect("written");
     drop(first);
     fs::write(path.join("notes.txt"), "mine").expect("written");
-    let error = told(&RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run"));
+    let error = error_text(&RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run"));
     assert!(error.contains("already holds a run (running)") && error.contains("--overwrite"), "{error}");
     let mut second = RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
     assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
@@ -93,7 +93,7 @@ fn a_link_that_leads_nowhere_or_to_itself_is_no_place_for_a_run() {
         let link = folder.path().join(name);
         std::os::unix::fs::symlink(folder.path().join(to), &link).expect("linked");
         for path in [link.clone(), link.join("run")] {
-            let error = told(&RunFolder::look(&path, Existing::Replace).expect_err(name));
+            let error = error_text(&RunFolder::look(&path, Existing::Replace).expect_err(name));
             let expected = format!("{} is a link that cannot be followed: ", link.display());
             assert!(error.starts_with(&expected) && error.contains("remove the link"), "{error}");
         }
@@ -187,7 +187,7 @@ fn a_path_that_is_a_file_or_goes_through_one_is_named() {
     let file = folder.path().join("taken");
     fs::write(&file, "mine").expect("written");
     for path in [file.clone(), file.join("run")] {
-        let error = told(&RunFolder::create(&path, Existing::Replace, info()).expect_err("a file"));
+        let error = error_text(&RunFolder::create(&path, Existing::Replace, info()).expect_err("a file"));
         assert!(error.contains("could not be created") && error.contains("a part of this path is a file"), "{error}");
     }
 }
@@ -277,7 +277,7 @@ fn a_finished_run_says_what_its_files_hold_and_misses_what_is_gone() {
     assert_eq!((manifest.contents["summary.json"].rows, manifest.contents.len()), (None, 2));
     manifest.check_files(&path).expect("all there");
     fs::remove_file(path.join(SUMMARY)).expect("removed");
-    let error = told(&manifest.check_files(&path).expect_err("gone"));
+    let error = error_text(&manifest.check_files(&path).expect_err("gone"));
     assert!(
         error.contains("summary.json differs from what the finished run wrote") && error.contains("--resume"),
         "{error}"
@@ -315,7 +315,7 @@ fn a_table_that_was_changed_behind_a_stage_is_not_written_over() {
         manifest(&path).check_files(&path),
     ];
     for refused in refused {
-        let error = told(&refused.expect_err("changed"));
+        let error = error_text(&refused.expect_err("changed"));
         assert!(error.contains("revisions.jsonl was changed since") && error.contains("--from"), "{error}");
     }
     assert_eq!(fs::read_to_string(&table).expect("left"), "2\n");

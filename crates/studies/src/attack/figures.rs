@@ -24,8 +24,8 @@ pub(super) struct ItemVerdicts {
 }
 
 impl ItemVerdicts {
-    fn of(item: &AttackedItem<'_>, (with, control): (usize, usize), verdicts: &TargetVerdicts) -> Self {
-        let said = |place: usize| verdicts.of(&place.to_string(), &item.attacked.id, &item.other.id);
+    fn new(item: &AttackedItem<'_>, (with, control): (usize, usize), verdicts: &TargetVerdicts) -> Self {
+        let said = |place: usize| verdicts.pair_values(&place.to_string(), &item.attacked.id, &item.other.id);
         let (with, control) = (said(with), said(control));
         let is_open = control.is_some_and(|(attacked, other)| attacked <= other);
         // An attack that leaves the candidate without a score has not changed the verdict.
@@ -125,7 +125,7 @@ fn point(turned: bool) -> f64 {
 }
 
 impl PromptFigures {
-    pub(super) fn of(
+    pub(super) fn new(
         method: &str,
         defence: &str,
         attacks: &[super::texts::AttackText],
@@ -135,7 +135,7 @@ impl PromptFigures {
         undefended: Option<&Self>,
     ) -> Self {
         let plain = |(item, places): (&AttackedItem<'_>, &ItemPlaces)| {
-            let said = verdicts.of(&places.plain.to_string(), &item.attacked.id, &item.other.id);
+            let said = verdicts.pair_values(&places.plain.to_string(), &item.attacked.id, &item.other.id);
             (item.has_gold, said)
         };
         let as_they_are: Vec<(bool, Option<(f64, f64)>)> = items.iter().zip(places).map(plain).collect();
@@ -144,7 +144,7 @@ impl PromptFigures {
         let accuracy: Vec<f64> =
             as_they_are.iter().filter(|(has_gold, _)| *has_gold).filter_map(|(_, said)| said.map(right)).collect();
         let of_item = |(item, places): (&AttackedItem<'_>, &ItemPlaces)| -> Vec<ItemVerdicts> {
-            places.attacks.iter().map(|place| ItemVerdicts::of(item, *place, verdicts)).collect()
+            places.attacks.iter().map(|place| ItemVerdicts::new(item, *place, verdicts)).collect()
         };
         let found: Vec<Vec<ItemVerdicts>> = items.iter().zip(places).map(of_item).collect();
         let turned = |one: &Vec<ItemVerdicts>| mean(one.iter().filter_map(|one| one.turned).map(point));

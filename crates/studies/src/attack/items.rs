@@ -22,7 +22,7 @@ pub(super) struct AttackedItem<'s> {
 
 impl<'s> AttackedItem<'s> {
     /// Attacks the worse candidate by human judgement, else a random one. `None` for a sample without two texts.
-    fn of(sample: &'s Sample, params: &AttackParams) -> Option<Self> {
+    fn from_sample(sample: &'s Sample, params: &AttackParams) -> Option<Self> {
         let mut shown: Vec<&Candidate> = sample.candidates.iter().filter(|one| !one.text.trim().is_empty()).collect();
         // Sorted by id, so that ties do not depend on the order in the file.
         shown.sort_by(|a, b| a.id.cmp(&b.id));
@@ -57,17 +57,17 @@ fn by_preference<'c>(sample: &Sample, shown: &[&'c Candidate]) -> Option<(&'c Ca
 /// The attacked samples sorted by id, which also determines the jackknife groups.
 pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result<Vec<AttackedItem<'s>>, MethodError> {
     let mut places: Vec<usize> =
-        (0..samples.len()).filter(|place| AttackedItem::of(&samples[*place], params).is_some()).collect();
+        (0..samples.len()).filter(|place| AttackedItem::from_sample(&samples[*place], params).is_some()).collect();
     if places.is_empty() {
-        let why = "no sample has two candidates with a text";
-        return MethodError::refuse("--data", why, "an attacked candidate is held against another one of its sample");
+        let why = "no sample has two non-empty candidates";
+        return MethodError::refuse("--data", why, "an attacked candidate is compared with another one of its sample");
     }
     // Drawn in the order of ids: the sort order of the file has no effect.
     places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
     places.shuffle(&mut rng_for(params.seed, &["attacked items"]));
     places.truncate(params.items as usize);
     places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
-    Ok(places.into_iter().filter_map(|place| AttackedItem::of(&samples[place], params)).collect())
+    Ok(places.into_iter().filter_map(|place| AttackedItem::from_sample(&samples[place], params)).collect())
 }
 
 /// All versions of the attacked candidates, as samples.

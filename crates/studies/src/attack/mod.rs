@@ -19,7 +19,7 @@ pub(crate) use options::AttackParams;
 use crate::builtin::Builtin;
 use crate::defence::{Defence, signed};
 use crate::defended::PARAPHRASE;
-use crate::question::{given_twice, short_hash};
+use crate::question::{first_duplicate, short_hash};
 use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature};
 use figures::{ItemVerdicts, PromptFigures};
 use items::{AttackedItem, Variants};
@@ -67,8 +67,8 @@ attack; turned) and `summary.json`.";
     }
 
     fn run(params: &AttackParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        if let Some(twice) = given_twice(&params.target) {
-            return MethodError::refuse(format!("--method {twice}"), "given twice", "name each method once");
+        if let Some(twice) = first_duplicate(&params.target) {
+            return MethodError::refuse(format!("--method {twice}"), "repeated", "name each method once");
         }
         let targets = params.target.iter().map(|label| Target::read(label, params)).collect::<Result<Vec<_>, _>>()?;
         let attacks = attacks(params)?;
@@ -86,7 +86,8 @@ attack; turned) and `summary.json`.";
             let name = defence.map_or("none", Defence::name);
             // The run without a defence comes first.
             let before = found.iter().find(|one: &&PromptFigures| one.method == target.label);
-            let figures = PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts, before);
+            let figures =
+                PromptFigures::new(&target.label, name, &attacks, &items, &variants.places, &verdicts, before);
             found.push(figures);
         }
         if run.is_rehearsal() {
@@ -108,11 +109,11 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
         let names = || shipped.iter().chain(&own).flat_map(|one| [one.name.as_str(), one.family.as_str()]);
         if !names().any(|name| name == wanted) {
             let near = did_you_mean(nearest(wanted, names()));
-            let why = format!("there is no attack or family of that name{near}");
+            let why = format!("unknown attack or family{near}");
             return MethodError::refuse(
                 format!("--attack {}", wanted.escape_debug()),
                 why,
-                "docs/methods/attack.md lists them",
+                "see the list in docs/methods/attack.md",
             );
         }
     }
@@ -127,8 +128,8 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
 /// No defence, then the chosen ones.
 fn defences<'p>(params: &'p AttackParams, targets: &[Target]) -> Result<Vec<Option<&'p Defence>>, MethodError> {
     let names: Vec<&str> = params.defence.iter().map(Defence::name).collect();
-    if let Some(twice) = given_twice(&names) {
-        return MethodError::refuse(format!("--defence {twice}"), "given twice", "name each defence once");
+    if let Some(twice) = first_duplicate(&names) {
+        return MethodError::refuse(format!("--defence {twice}"), "repeated", "name each defence once");
     }
     for defence in &params.defence {
         targets.iter().try_for_each(|target| target.check(defence))?;
@@ -194,13 +195,14 @@ fn report(
     let without_gold = items.iter().filter(|item| !item.has_gold).count();
     if without_gold > 0 {
         of_prompts.note(format!(
-            "{without_gold} of {} items have no gold for `{}` and no preference: which candidate is attacked was drawn",
+            "{without_gold} of {} items have neither gold for `{}` nor a preference; the attacked candidate is a \
+             random one",
             items.len(),
             params.attribute
         ));
     }
     if items.len() < params.items as usize {
-        of_prompts.note(format!("{} samples have two candidates; --items asks for {}", items.len(), params.items));
+        of_prompts.note(format!("only {} samples have two candidates; --items is {}", items.len(), params.items));
     }
     let headline = found.iter().filter(|one| one.defence == "none");
     MethodReport {

@@ -15,10 +15,10 @@ const FEW_ITEMS: usize = 30;
 /// The table by method and defence.
 pub(super) fn prompts(found: &[PromptFigures]) -> Table {
     let columns = [
-        "method", "defence", "turned", "interval", "change", "its interval", "shift", "worst attack", "turns", "of",
+        "method", "defence", "turned", "interval", "change", "95% of change", "shift", "worst attack", "turns", "of",
         "accuracy", "lost",
     ];
-    let mut table = Table::new("Verdicts that attacks turn", columns);
+    let mut table = Table::new("Verdicts changed by attacks", columns);
     for one in found {
         let worst = one.worst();
         table.push(cells![
@@ -37,18 +37,18 @@ pub(super) fn prompts(found: &[PromptFigures]) -> Table {
         ]);
     }
     table.note(
-        "turned: of the items in which a harmless text of the same length had not made the attacked candidate the better \
-         one, the share in which the attack does: each item's share of the attacks, then the mean over items. change: against \
-         none, on what could turn without the defence too. turns: by the worst attack, of so many items. shift: of the attacked candidate's score, from 0 to 1, \
-         against the harmless text. accuracy: of the verdicts on the candidates as they are, against people; lost: items \
-         without such a verdict. Intervals are over items.",
+        "turned: how often an attack makes its candidate the better one, over items in which a harmless text of the \
+         same length does not; averaged over attacks per item, then over items. change: the difference to no defence, \
+         over verdicts that could also change without it. turns: the share changed by the worst attack; of: its items. \
+         shift: of the attacked candidate's score, from 0 to 1, compared with the harmless text. accuracy: agreement \
+         with people on the unchanged candidates; lost: items without such a verdict. Intervals are over items.",
     );
     let row = |one: &PromptFigures| {
         let name = if one.defence == "none" { one.method.clone() } else { format!("{}, {}", one.method, one.defence) };
         estimate(name, &one.turned)
     };
     let rows = found.iter().filter_map(row).collect();
-    table.plots.push(turned_plot("attacked", "Verdicts that attacks turn", "; the mean over attacks", rows));
+    table.plots.push(turned_plot("attacked", "Verdicts changed by attacks", "; mean over attacks", rows));
     table
 }
 
@@ -62,8 +62,8 @@ fn turned_plot(id: &str, title: &str, of: &str, rows: Vec<ForestEstimate>) -> Pl
         id: id.to_owned(),
         title: title.to_owned(),
         caption: format!(
-            "Of the items in which a harmless text of the same length had not made the attacked candidate the better \
-             one, the share in which the attack does, with 95% intervals over items{of}."
+            "How often an attack makes its candidate the better one, over items in which a harmless text of the same \
+             length does not, with 95% intervals over items{of}."
         ),
         drawing: Drawing::Forest { x: "verdicts turned".to_owned(), rows, reference: 0.0 },
     }
@@ -82,7 +82,7 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Table {
         defences.iter().map(|name| if *name == "none" { "turned".to_owned() } else { format!("{name}: turned") });
     let columns: Vec<String> = columns
         .chain(of_defences)
-        .chain(["shift", "most under", "turned there", "interval"].map(str::to_owned))
+        .chain(["shift", "worst for", "turned there", "interval"].map(str::to_owned))
         .collect();
     let mut table = Table::new("Attacks", columns);
     let number_of = found.first().map_or(0, |one| one.attacks.len());
@@ -105,12 +105,15 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Table {
         ];
         table.push(head.chain(tail));
     }
-    table.note("turned: the mean over methods; `summary.json` has each with its interval, `attacked.jsonl` every item");
+    table.note(
+        "turned: mean over methods; `summary.json` has each method with its interval, `attacked.jsonl` each \
+                item",
+    );
     let undefended = found.iter().filter(|one| one.defence == "none");
     if let Some((worst, _)) = by_share(undefended).max_by(|a, b| a.1.total_cmp(&b.1)) {
         let rows = worst.attacks.iter().filter_map(|one| estimate(one.attack.clone(), &one.turned)).collect();
         let title = format!("Attacks on {}", worst.method);
-        table.plots.push(turned_plot("attacks", &title, "; without a defence", rows));
+        table.plots.push(turned_plot("attacks", &title, ", without a defence", rows));
     }
     table
 }
@@ -121,10 +124,10 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     let Some((worst, turned)) = by_share(of(false)).max_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Conclusion {
             about: None,
-            says: "No verdict: no item was open to an attack".to_owned(),
+            says: "No result: no item has a verdict that an attack could change".to_owned(),
             agreement: None,
             trust: Trust::Unreliable,
-            because: "either the candidates have no scores, or the attacked one is preferred in any case".to_owned(),
+            because: "either the candidates have no scores, or the attacked one is always preferred".to_owned(),
             figures: json!({}),
         };
     };
@@ -133,30 +136,30 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
         return Conclusion {
             about: None,
             says: match methods {
-                1 => "Attacks turn no verdict that they could turn".to_owned(),
-                several => format!("Attacks turn no verdict of {several} methods that they could turn"),
+                1 => "Attacks change no verdict".to_owned(),
+                several => format!("Attacks change no verdict of {several} methods"),
             },
             ..trust_in(worst, items)
         };
     }
     let most = match methods {
         1 => "Attacks".to_owned(),
-        several => format!("Of {several} methods {} gives way most: attacks", worst.method),
+        several => format!("Of {several} methods {} is the most vulnerable: attacks", worst.method),
     };
     let interval = worst.turned.interval.map_or_else(String::new, |interval| {
         format!(" [{}, {}]", fixed(100.0 * interval.low, 1), fixed(100.0 * interval.high, 1))
     });
     let attack = worst.worst().and_then(|attack| Some((attack, attack.turned.figure.share?)));
     let attack = attack.map_or_else(String::new, |(attack, share)| {
-        format!("; the worst, `{}`, turns {} of {}", attack.attack, percent(share), counted(attack.open, "item"))
+        format!("; the worst, `{}`, changes {} of {}", attack.attack, percent(share), counted(attack.open, "item"))
     });
     let defended = by_share(of(true).filter(|one| one.method == worst.method));
     let defended = defended.min_by(|a, b| a.1.total_cmp(&b.1)).map_or_else(String::new, |(best, share)| {
         let items = counted(best.open, "item");
-        format!(". With {} {} of its verdicts turn ({items}){}", best.defence, percent(share), changed(best))
+        format!(". With {}, {} of its verdicts change ({items}){}", best.defence, percent(share), changed(best))
     });
     let turned = percent(turned);
-    let says = format!("{most} turn {turned}{interval} of the verdicts that they could turn{attack}{defended}");
+    let says = format!("{most} change {turned}{interval} of the verdicts that they could change{attack}{defended}");
     Conclusion { says, ..trust_in(worst, items) }
 }
 
@@ -167,7 +170,7 @@ fn changed(defended: &PromptFigures) -> String {
         let (low, high) = if change > 0.0 { (interval.low, interval.high) } else { (-interval.high, -interval.low) };
         let points = [change.abs(), low, high].map(|share| fixed(100.0 * share, 1));
         let more = if change > 0.0 { "more" } else { "fewer" };
-        format!(", {} points {more} of the same ones [{}, {}]", points[0], points[1], points[2])
+        format!(", {} points {more} on the same items [{}, {}]", points[0], points[1], points[2])
     })
 }
 
@@ -176,22 +179,20 @@ fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     let attacked = if items == 1 { "1 item was".to_owned() } else { format!("{} were", counted(items, "item")) };
     let accuracy = worst.accuracy.figure.share.zip(worst.accuracy.interval);
     let (trust, because) = if worst.judged == 0 {
-        let because = format!(
-            "{attacked} attacked, of which nobody has said which candidate is better: whether the method is right is not known"
-        );
+        let because = format!("{attacked} attacked, without human judgements: the accuracy of the method is unknown");
         (Trust::Caution, because)
     } else if let Some((accuracy, Interval { low, high })) = accuracy.filter(|one| one.1.low <= 0.5) {
         let (right, low, high) = (percent(accuracy), fixed(100.0 * low, 1), fixed(100.0 * high, 1));
         let because = format!(
-            "{attacked} attacked; as they are the method is right on {right} of {} that people have judged [{low}, {high}], \
-             which may be chance",
+            "{attacked} attacked; on the unchanged candidates the method agrees with people on {right} of {} [{low}, \
+             {high}], which may be chance",
             counted(worst.judged, "item")
         );
         (Trust::Caution, because)
     } else if items < FEW_ITEMS {
-        (Trust::Caution, format!("{attacked} attacked; with fewer than {FEW_ITEMS} the intervals are wide"))
+        (Trust::Caution, format!("{attacked} attacked; with fewer than {FEW_ITEMS} intervals are wide"))
     } else {
-        (Trust::Reliable, format!("{attacked} attacked, each against a harmless text of about the same length"))
+        (Trust::Reliable, format!("{attacked} attacked, each compared with a harmless text of about the same length"))
     };
     let figures = json!({ "turned": worst.turned, "method": worst.method });
     Conclusion { about: None, says: String::new(), agreement: None, trust, because, figures }

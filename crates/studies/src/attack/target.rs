@@ -24,19 +24,13 @@ impl Target {
         let option = || format!("--method {}", label.escape_debug());
         let (name, pairs) = label.split_once(':').unwrap_or((label, ""));
         let names = || methods().filter(|one| one.judges_candidates()).map(DynMethod::name);
-        let known = || format!("what can be attacked is {}", names().collect::<Vec<_>>().join(", "));
+        let known = || format!("the methods that can be attacked are {}", names().collect::<Vec<_>>().join(", "));
         let Some(method) = methods().find(|one| one.name() == name) else {
             let near = did_you_mean(nearest(name, names()));
-            return MethodError::refuse(
-                option(),
-                format!("there is no method `{}`{near}", name.escape_debug()),
-                known(),
-            );
+            return MethodError::refuse(option(), format!("unknown method `{}`{near}", name.escape_debug()), known());
         };
         if !method.judges_candidates() {
-            let why = format!(
-                "an attack stands in a candidate that a model is shown and scores by itself, and {name} does not score so"
-            );
+            let why = format!("{name} does not show candidates to a model and score each one");
             return MethodError::refuse(option(), why, known());
         }
         let options = method.options();
@@ -48,10 +42,10 @@ impl Target {
             };
             if ["defence", "attribute", "no_gold"].contains(&field.as_str()) {
                 let why = format!("`{}` is set for all methods", field.replace('_', "-"));
-                return MethodError::refuse(option(), why, "give --attribute and --defence to the attack itself");
+                return MethodError::refuse(option(), why, "pass --attribute and --defence as options of `attack`");
             }
             if given.insert(field.clone(), value).is_some() {
-                return MethodError::refuse(option(), format!("`{field}` is given twice"), "give each option once");
+                return MethodError::refuse(option(), format!("`{field}` is repeated"), "pass each option once");
             }
         }
         // Human judgements were used to choose items; attacked texts have none.
@@ -71,8 +65,8 @@ impl Target {
         let target = Self { method, given, label: label.to_owned() };
         let configured = target.with(None)?;
         if let Some(other) = configured.models().first() {
-            let why = format!("it asks another model (`{}`), and one is attacked at a time", other.name);
-            return MethodError::refuse(option(), why, "name that model with --model");
+            let why = format!("it uses another model (`{}`), but one model is attacked at a time", other.name);
+            return MethodError::refuse(option(), why, "pass that model with --model");
         }
         Ok(target)
     }
@@ -83,7 +77,7 @@ impl Target {
             return Ok(());
         }
         let why = format!("{} has no prompt that a defence could change", self.method.name());
-        MethodError::refuse(format!("--defence {defence}"), why, "attack that method in a run of its own")
+        MethodError::refuse(format!("--defence {defence}"), why, "attack that method in a separate run")
     }
 
     /// Configures the method with one defence or none.
@@ -140,7 +134,7 @@ pub(super) struct TargetVerdicts {
 
 impl TargetVerdicts {
     /// The values of two candidates of a sample, from 0 to 1; absent if either has none.
-    pub(super) fn of(&self, sample: &str, first: &str, second: &str) -> Option<(f64, f64)> {
+    pub(super) fn pair_values(&self, sample: &str, first: &str, second: &str) -> Option<(f64, f64)> {
         let key = |candidate: &str| (sample.to_owned(), candidate.to_owned());
         if let Some(share) = self.shares.get(&key(first)) {
             return Some((*share, 1.0 - share));

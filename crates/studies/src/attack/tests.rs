@@ -4,7 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::ScriptedModel;
 use serde_json::Value;
 
-use crate::testing::{generated, qualities, rehearse, run, sample, sigmoid, told};
+use crate::testing::{error_text, generated, qualities, rehearse, run, sample, sigmoid};
 use crate::{MethodError, RunSummary};
 
 /// Samples whose first candidate has the lower gold score.
@@ -34,7 +34,7 @@ fn swayed() -> ScriptedModel {
 const ATTACK: &str = "attack --target compare --attack verified --attack pity";
 
 fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary {
-    run(args, samples, model).0.unwrap_or_else(|error| panic!("{args}: {}", told(&error)))
+    run(args, samples, model).0.unwrap_or_else(|error| panic!("{args}: {}", error_text(&error)))
 }
 
 fn figure(summary: &RunSummary, path: &str) -> Value {
@@ -188,10 +188,10 @@ fn a_rehearsal_sees_the_prompts_of_every_method_and_refusals_name_what_is_wrong(
         ("attack --target gpt-score --defence sandwich", "no prompt that a defence could change"),
         (own.as_str(), "`naive` is a name that probity has for something else"),
     ] {
-        let error = told(&run(args, &samples(2), &untouched).0.expect_err(args));
+        let error = error_text(&run(args, &samples(2), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
     let single = [sample("a", &[1.0])];
-    let error = told(&run("attack --target compare", &single, &untouched).0.expect_err("no pair"));
+    let error = error_text(&run("attack --target compare", &single, &untouched).0.expect_err("no pair"));
     assert!(error.contains("no sample has two candidates"), "{error}");
 }

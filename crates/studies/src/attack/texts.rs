@@ -210,11 +210,11 @@ pub(super) fn shipped(noun: &str) -> Vec<AttackText> {
 /// Reads the user's attacks, one JSON object per line.
 pub(super) fn read_own(path: &Path, noun: &str, shipped: &[AttackText]) -> Result<Vec<AttackText>, MethodError> {
     let option = || format!("--texts {}", path.display());
-    let form = "each line is {\"name\": …, \"text\": …}, with \"place\" (behind, before, instead or again) and \"family\" \
-                where wanted; NOUN in the text stands for what the prompt calls it";
+    let form = "write one {\"name\": …, \"text\": …} per line, with optional \"place\" (behind, before, instead or \
+                again) and \"family\"; NOUN in the text is replaced by the prompt's noun";
     let text = match read_text(path) {
         Ok(text) => text,
-        Err(error) => return MethodError::refuse(option(), format!("it cannot be read: {error}"), form),
+        Err(error) => return MethodError::refuse(option(), format!("cannot read the file: {error}"), form),
     };
     let mut all: Vec<AttackText> = Vec::new();
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
@@ -229,17 +229,17 @@ pub(super) fn read_own(path: &Path, noun: &str, shipped: &[AttackText]) -> Resul
         }
         // Tables use `none` for unchanged candidates.
         if one.name == "none" || shipped.iter().any(|known| [&known.name, &known.family].contains(&&one.name)) {
-            let why = place(format!("`{}` is a name that probity has for something else", one.name.escape_debug()));
-            return MethodError::refuse(option(), why, "give each attack a name of its own");
+            let why = place(format!("the name `{}` is reserved", one.name.escape_debug()));
+            return MethodError::refuse(option(), why, "choose another name");
         }
         if let Some(first) = lines.insert(one.name.clone(), number + 1) {
-            let why = place(format!("`{}` is the attack of line {first}", one.name.escape_debug()));
-            return MethodError::refuse(option(), why, "give each a name of its own");
+            let why = place(format!("duplicate name `{}`, first on line {first}", one.name.escape_debug()));
+            return MethodError::refuse(option(), why, "use a different name for each attack");
         }
         all.push(AttackText { text: one.text.replace("NOUN", noun), ..one });
     }
     if all.is_empty() {
-        return MethodError::refuse(option(), "no attack is in it", form);
+        return MethodError::refuse(option(), "the file contains no attacks", form);
     }
     Ok(all)
 }
@@ -353,7 +353,7 @@ mod tests {
             ("{\"name\": \"x\", \"text\": \" \"}", "is empty"),
             ("{\"name\": \"none\", \"text\": \"y\"}", "line 1: `none` is a name"),
             ("{\"name\": \"authority\", \"text\": \"y\"}", "line 1: `authority` is a name"),
-            ("\n", "no attack is in it"),
+            ("\n", "the file contains no attacks"),
             (
                 "{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": \"x\", \"text\": \"z\"}",
                 "line 2: `x` is the attack of line 1",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::prompts::ReadingPrompts;
 use super::surface::{SURFACE, surface};
-use crate::stage::{flatten_into, given_outcome};
+use crate::stage::{flatten_into, row_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Statistics of token log-probabilities (nats): given the context, without it (`bare`), and the gain by token. The
@@ -108,7 +108,7 @@ impl<'a> FeatureStage<'a> {
     }
 
     /// The queries about a candidate.
-    fn asked(&self, number: usize) -> Vec<FeatureRequest> {
+    fn requests_for(&self, number: usize) -> Vec<FeatureRequest> {
         let (sample, _) = self.candidates[number];
         let is_pair = sample.candidates.len() == 2 && sample.candidates.iter().all(|one| !one.text.trim().is_empty());
         let can_be = |asked: &FeatureRequest| *asked != FeatureRequest::Comparison || is_pair;
@@ -140,7 +140,7 @@ impl<'a> FeatureStage<'a> {
     }
 
     /// Combines the answers of a candidate.
-    fn of(&self, number: usize, answers: &[(FeatureRequest, ScoreResult)]) -> CandidateFeatures {
+    fn combine_answers(&self, number: usize, answers: &[(FeatureRequest, ScoreResult)]) -> CandidateFeatures {
         let of = |asked: FeatureRequest| answers.iter().find(|(known, _)| *known == asked).map(|(_, result)| result);
         let known = self.without_model(number, Outcome::Scored);
         let prompt_tokens = Some(answers.iter().map(|(_, result)| result.prompt_tokens).sum());
@@ -171,11 +171,11 @@ fn likelihood(given: &ContinuationAnswer, bare: &ContinuationAnswer) -> Result<V
         return Err(Outcome::Empty);
     }
     if given.token_ids != bare.token_ids {
-        let why = "the text's tokens are others where nothing stands before it, so they have no gain".to_owned();
+        let why = "the text has other tokens without its context, so the gain is undefined".to_owned();
         return Err(Outcome::NotFinite { why });
     }
     if with.iter().chain(without).any(|logprob| !logprob.is_finite()) {
-        return Err(Outcome::NotFinite { why: "a token of the text has no probability at all".to_owned() });
+        return Err(Outcome::NotFinite { why: "a token of the text has probability 0".to_owned() });
     }
     let gains: Vec<f64> = with.iter().zip(without).map(|(with, without)| with - without).collect();
     let ascending = |values: &[f64]| {
@@ -207,12 +207,12 @@ fn likelihood(given: &ContinuationAnswer, bare: &ContinuationAnswer) -> Result<V
 /// Checks a state read from a row against the required layer.
 fn check_state(name: &str, state: Option<&PooledState>, wanted: Option<usize>) -> Result<(), RowError> {
     match (state, wanted) {
-        (None, Some(_)) => Err(format!("`{name}` is missing, and the row has an answer").into()),
+        (None, Some(_)) => Err(format!("`{name}` is missing, but the row has an answer").into()),
         (Some(state), Some(layer)) if state.layer != layer => {
-            Err(format!("`{name}.layer` is {}, and {layer} is wanted", state.layer).into())
+            Err(format!("`{name}.layer` is {}; expected {layer}", state.layer).into())
         }
         (Some(state), _) if state.values.iter().any(|value| !value.is_finite()) => {
-            Err(format!("`{name}.values` holds what is no finite number").into())
+            Err(format!("`{name}.values` contains a number that is not finite").into())
         }
         _ => Ok(()),
     }
@@ -258,11 +258,14 @@ impl MethodStage for FeatureStage<'_> {
         for chunk in texts.chunk_by(of_sample) {
             for asked in [FeatureRequest::Reading, FeatureRequest::Bare, FeatureRequest::Comparison] {
                 questions.extend(
-                    chunk.iter().filter(|number| self.asked(**number).contains(&asked)).map(|number| (*number, asked)),
+                    chunk
+                        .iter()
+                        .filter(|number| self.requests_for(**number).contains(&asked))
+                        .map(|number| (*number, asked)),
                 );
             }
             for number in chunk {
-                waiting[*number] = self.asked(*number).len();
+                waiting[*number] = self.requests_for(*number).len();
             }
         }
         for number in texts.into_iter().filter(|number| waiting[*number] == 0) {
@@ -277,7 +280,7 @@ impl MethodStage for FeatureStage<'_> {
                 return Ok(());
             }
             let answers = std::mem::take(&mut open[number]);
-            keep(number, self.of(number, &answers), output)
+            keep(number, self.combine_answers(number, &answers), output)
         })
     }
 
@@ -309,19 +312,19 @@ impl MethodStage for FeatureStage<'_> {
             tokens: Option<usize>,
         }
         let Given { likelihood, state, comparison, prompt_tokens, tokens } = from_value(&rows[0])?;
-        let outcome = given_outcome(&rows[0])?;
+        let outcome = row_outcome(&rows[0])?;
         let value = |given: &Map<String, Value>, name: &str| {
             let value = given.get(name).and_then(Value::as_f64);
-            value.ok_or_else(|| format!("`likelihood.{name}` is no number"))
+            value.ok_or_else(|| format!("`likelihood.{name}` is not a number"))
         };
         let likelihood = likelihood
             .map(|given| LIKELIHOOD.iter().map(|name| value(&given, name)).collect::<Result<Vec<f64>, String>>())
             .transpose()?;
         if outcome.has_answer() {
             if self.wanted.likelihood && likelihood.is_none() {
-                return Err("`likelihood` is missing, and the row has an answer".into());
+                return Err("`likelihood` is missing, but the row has an answer".into());
             }
-            let asks = self.asked(number).contains(&FeatureRequest::Comparison);
+            let asks = self.requests_for(number).contains(&FeatureRequest::Comparison);
             check_state("state", state.as_ref(), self.wanted.state)?;
             check_state("comparison", comparison.as_ref(), self.wanted.comparison.filter(|_| asks))?;
         }

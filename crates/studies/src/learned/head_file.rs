@@ -76,7 +76,7 @@ pub(super) struct HeadModel {
 }
 
 impl HeadModel {
-    pub(super) fn of(model: &ModelDescription) -> Self {
+    pub(super) fn from_description(model: &ModelDescription) -> Self {
         let precision = model.precision.as_str().to_owned();
         Self { name: model.name.clone(), fingerprint: model.fingerprint.clone(), precision }
     }
@@ -108,7 +108,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    pub(super) fn of(table: &FeatureTable) -> Self {
+    pub(super) fn from_table(table: &FeatureTable) -> Self {
         let (rows, columns) = (table.rows(), table.columns());
         let mean = |column: usize| (0..rows).map(|row| table.row(row)[column]).sum::<f64>() / rows as f64;
         let means: Vec<f64> = (0..columns).map(mean).collect();
@@ -167,8 +167,8 @@ impl LearnedHead {
     /// The scorer as text.
     pub(super) fn way(&self) -> &'static str {
         match self.uses {
-            WayKind::Learnt | WayKind::Block => "what was learnt",
-            WayKind::Surface => "what can be counted",
+            WayKind::Learnt | WayKind::Block => "the learnt head",
+            WayKind::Surface => "surface features",
             WayKind::Length => "length alone",
             WayKind::LogProbability => "the mean log-probability",
         }
@@ -202,22 +202,22 @@ impl LearnedHead {
             .flat_map(|b| b.columns.iter().map(|column| (b.name.as_str(), column.as_str())))
             .collect();
         if columns == 0 || names.len() < columns {
-            return Some("`blocks` has no columns, or one twice".to_owned());
+            return Some("`blocks` has no columns or a duplicate one".to_owned());
         }
         if let Some((name, values)) = lists.into_iter().find(|(_, values)| values.len() != columns) {
-            return Some(format!("`{name}` has {} values, and `blocks` has {columns} columns", values.len()));
+            return Some(format!("`{name}` has {} values, but `blocks` has {columns} columns", values.len()));
         }
         let is_odd = |value: &f64| !value.is_finite() || value.abs() > MOST;
         if let Some((name, _)) = lists.into_iter().find(|(_, values)| values.iter().any(is_odd)) {
-            return Some(format!("`{name}` holds a number that nothing comes to"));
+            return Some(format!("`{name}` contains an impossible number"));
         }
         let is_turned = ends[0].iter().zip(&ends[1]).any(|(low, high)| low > high);
         let is_wrong = is_odd(&head.intercept) || ends[1].iter().any(is_odd) || is_turned;
         if is_wrong {
-            return Some("`intercept` or `ends` hold what nothing comes to".to_owned());
+            return Some("`intercept` or `ends` contains an impossible number".to_owned());
         }
         let is_changed = self.clone().sealed().seal != self.seal;
-        is_changed.then(|| "it is not as `learn` wrote it: its seal does not fit".to_owned())
+        is_changed.then(|| "the row was changed after `learn` wrote it: the seal does not match".to_owned())
     }
 }
 
@@ -230,8 +230,8 @@ pub(super) fn head_path(path: &Path) -> PathBuf {
 pub(super) fn read_heads(path: &Path) -> Result<Vec<LearnedHead>, MethodError> {
     let file = head_path(path);
     if path.is_dir() && !file.exists() {
-        let why = format!("it holds no {HEAD}.jsonl, so that it is no finished run of `learn`");
-        return MethodError::refuse(format!("--head {}", path.display()), why, "give the folder of a run of `learn`");
+        let why = format!("it contains no {HEAD}.jsonl and is thus not a finished run of `learn`");
+        return MethodError::refuse(format!("--head {}", path.display()), why, "pass the folder of a run of `learn`");
     }
     let path = file;
     read(&path).map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })
@@ -245,7 +245,7 @@ fn read(path: &Path) -> Result<Vec<LearnedHead>, DataError> {
             Ok(row) => match row.problem() {
                 Some(why) => problems.push(line, LineError::content("", why)),
                 None if heads.iter().any(|known| known.name() == row.name()) => {
-                    problems.push(line, LineError::content("attribute", "it is there already"));
+                    problems.push(line, LineError::content("attribute", "duplicate"));
                 }
                 None => heads.push(row),
             },
@@ -253,7 +253,7 @@ fn read(path: &Path) -> Result<Vec<LearnedHead>, DataError> {
         }
     }
     if heads.is_empty() && problems.is_empty() {
-        problems.push(1, LineError::content("", "the file holds no head"));
+        problems.push(1, LineError::content("", "the file contains no heads"));
     }
     if problems.is_empty() { Ok(heads) } else { Err(DataError::Problems(problems)) }
 }

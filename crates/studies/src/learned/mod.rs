@@ -75,7 +75,7 @@ a row for each attribute) and `summary.json`.";
 
     fn run(params: &LearnParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         params.check()?;
-        gold::refuse_unknown(samples, &params.attribute, "without --attribute preferences are learnt")?;
+        gold::refuse_unknown(samples, &params.attribute, "omit --attribute to learn preferences")?;
         check_labels(&params.attribute, samples)?;
         let scores = GivenScores::read(&params.scores, samples)?;
         let model = run.model().description();
@@ -85,7 +85,7 @@ a row for each attribute) and `summary.json`.";
         // The label-free baseline is always computed, since it may do equally well.
         let wanted = WantedFeatures { likelihood: true, state, comparison };
         if comparison.is_some() && samples.iter().all(|sample| sample.candidates.len() != 2) {
-            let hint = "leave it out: --features likelihood,surface,state";
+            let hint = "omit the block: --features likelihood,surface,state";
             return MethodError::refuse("--features comparison", "no sample has two candidates", hint);
         }
         let prompts = ReadingPrompts::new(&params.template, &params.noun, model)?;
@@ -110,8 +110,12 @@ a row for each attribute) and `summary.json`.";
         let mut learnt = Vec::new();
         for subject in &subjects {
             let at = format!("cross-validation of {}", subject.name());
-            let study = HeadStudy::of(subject, params, |done, parts| run.working(&at, done, parts))?;
-            let origin = HeadOrigin { data: data.clone(), model: HeadModel::of(model), prompt: head_prompt.clone() };
+            let study = HeadStudy::cross_validate(subject, params, |done, parts| run.working(&at, done, parts))?;
+            let origin = HeadOrigin {
+                data: data.clone(),
+                model: HeadModel::from_description(model),
+                prompt: head_prompt.clone(),
+            };
             let head = study.head(subject, &featured.table, params.seed, origin);
             learnt.push(LearntSubject { subject, study, head });
         }
@@ -161,7 +165,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
             .map(|block| first.origin.prompt.layer.filter(|_| has(block)));
         let wanted = WantedFeatures { likelihood: has(FeatureBlock::Likelihood), state, comparison };
         if prompts.of_head(first.origin.prompt.layer) != first.origin.prompt {
-            let why = format!("the prompt `{}` is another than the head was learnt with", first.origin.prompt.template);
+            let why = format!("the prompt `{}` differs from that of the head", first.origin.prompt.template);
             return MethodError::refuse("--head", why, "restore the prompt, or learn again");
         }
         let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
@@ -206,15 +210,15 @@ fn key_of_data(samples: &[Sample]) -> String {
 /// The number of layers before the states: two thirds by default.
 fn layer(model: &ModelDescription, asked: Option<u32>) -> Result<usize, MethodError> {
     let Some(layers) = model.layers else {
-        let why = format!("of the model `{}` it is not known how many layers it has", model.name);
-        return MethodError::refuse("--features state", why, "leave the block out: --features likelihood,surface");
+        let why = format!("the number of layers of the model `{}` is unknown", model.name);
+        return MethodError::refuse("--features state", why, "omit the block: --features likelihood,surface");
     };
     match asked.map(|asked| asked as usize) {
         None => Ok((2 * layers).div_ceil(3).min(layers.saturating_sub(1))),
         Some(asked) if asked < layers => Ok(asked),
         Some(asked) => {
             let why = format!("`{}` has {layers} layers", model.name);
-            let hint = format!("name one from 0 to {}", layers.saturating_sub(1));
+            let hint = format!("choose one from 0 to {}", layers.saturating_sub(1));
             MethodError::refuse(format!("--layer {asked}"), why, hint)
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::question::given_twice;
+use crate::question::first_duplicate;
 
 /// A block of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -113,18 +113,18 @@ impl LearnParams {
 
     /// Refuses options that contradict each other.
     pub(super) fn check(&self) -> Result<(), MethodError> {
-        if let Some(twice) = given_twice(&self.features) {
-            return MethodError::refuse(format!("--features {}", twice.name()), "given twice", "name each block once");
+        if let Some(twice) = first_duplicate(&self.features) {
+            return MethodError::refuse(format!("--features {}", twice.name()), "repeated", "name each block once");
         }
-        if let Some(twice) = given_twice(&self.attribute) {
-            return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
+        if let Some(twice) = first_duplicate(&self.attribute) {
+            return MethodError::refuse(format!("--attribute {twice}"), "repeated", "name each attribute once");
         }
-        if let Some(twice) = given_twice(&self.curve) {
-            return MethodError::refuse(format!("--curve {twice}"), "given twice", "name each number once");
+        if let Some(twice) = first_duplicate(&self.curve) {
+            return MethodError::refuse(format!("--curve {twice}"), "repeated", "name each number once");
         }
         if let (Some(_), false) = (self.layer, self.has(FeatureBlock::State) || self.has(FeatureBlock::Comparison)) {
-            let hint = "leave --layer out, or add `state` or `comparison` to --features";
-            return MethodError::refuse("--layer", "it says where the state is taken, and none is", hint);
+            let hint = "omit --layer, or add `state` or `comparison` to --features";
+            return MethodError::refuse("--layer", "no features depend on a layer", hint);
         }
         Ok(())
     }

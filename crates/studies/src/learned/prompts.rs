@@ -5,7 +5,7 @@ use probity_lm::{ModelDescription, Prompt};
 
 use super::features::{FeatureStage, WantedFeatures};
 use super::head_file::HeadPrompt;
-use crate::attributes::words;
+use crate::attributes::attribute_words;
 use crate::question::{LayoutOptions, material, word_settings};
 use crate::quote::Quoted;
 use crate::template::{PromptLayout, Template, TemplateError};
@@ -25,7 +25,7 @@ pub(super) struct ReadingPrompts {
 
 impl ReadingPrompts {
     pub(super) fn new(template: &str, noun: &str, model: &ModelDescription) -> Result<Self, MethodError> {
-        let words = words("quality", None);
+        let words = attribute_words("quality", None);
         // Never a chat prompt: the text must follow the prompt directly.
         let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let reading = Template::load(template, gpt_score::TEMPLATES, word_settings(&words, noun), &layout)?;

@@ -82,16 +82,15 @@ impl<'a> LearntSubject<'a> {
         let without =
             best.map(|best| format!("; {} has {}", best.way, number(best.agreement.value))).unwrap_or_default();
         let says = if head.usable {
-            format!("Learnt from {from}: {} on contexts that it did not see{without}", shown(learnt))
+            format!("Learnt from {from}: {} on held-out contexts{without}", shown(learnt))
         } else {
             let best = best.expect("a head that is not used has something beside it");
             let gains = best.learnt_gains.map(|gains| {
                 let ends = gains.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3)));
-                format!("{}{} more than", number(gains.value), ends.unwrap_or_default())
+                format!("{}{} better than", number(gains.value), ends.unwrap_or_default())
             });
             format!(
-                "No gain is shown by learning from {from}: {} on contexts that it did not see, {} {} ({}), which is what \
-                 `learned` uses",
+                "Learning from {from} shows no gain: {} on held-out contexts, {} {} ({}), which `learned` uses",
                 shown(learnt),
                 gains.as_deref().unwrap_or("no better than"),
                 best.way,
@@ -104,30 +103,30 @@ impl<'a> LearntSubject<'a> {
         let (trust, because) = match () {
             () if !head.is_clear => {
                 let way = &study.figures[study.used].way;
-                (Trust::Unreliable, format!("{way} does not agree with labels beyond chance"))
+                (Trust::Unreliable, format!("{way}: agreement with labels is not above chance"))
             }
             () if many_lack => {
                 let why = format!(
-                    "{} of {} are of texts that lack a feature",
+                    "{} of {} belong to texts without all features",
                     subject.without_features,
                     counted(all, "label")
                 );
                 (Trust::Caution, why)
             }
             () if subject.labels() < FEW_LABELS => {
-                let why = format!("fewer than {FEW_LABELS} labels: other ones might have come to something else");
+                let why = format!("with fewer than {FEW_LABELS} labels the result depends on the choice of labels");
                 (Trust::Caution, why)
             }
             () if subject.contexts < FEW_UNITS => {
-                (Trust::Caution, format!("labels of fewer than {FEW_UNITS} contexts"))
+                (Trust::Caution, format!("labels from fewer than {FEW_UNITS} contexts"))
             }
-            () if !head.usable => (Trust::Caution, "that the head is better is not shown".to_owned()),
+            () if !head.usable => (Trust::Caution, "the head does not clearly beat the baseline".to_owned()),
             () if unseen.is_some() => {
                 let (way, value) = unseen.expect("it is there");
-                let why = format!("on systems that it did not see it is no better than {way} ({})", number(value));
+                let why = format!("on held-out systems it is no better than {way} ({})", number(value));
                 (Trust::Caution, why)
             }
-            () => (Trust::Reliable, "it was held against labels that it did not see".to_owned()),
+            () => (Trust::Reliable, "compared with held-out labels".to_owned()),
         };
         let figures = json!({
             probity_options::name(&subject.measure): learnt.value, "interval": learnt.interval, "usable": head.usable,
@@ -151,14 +150,14 @@ pub(super) fn report(
     scores: &GivenScores,
     signature: Signature,
 ) -> MethodReport {
-    let columns = ["attribute", "way", "figure", "value", "95% interval", "the head gains", "95% interval of the gain"];
-    let mut ways = Table::new("Agreement with labels that were not seen", columns);
-    let mut unseen = Table::new("On systems that were not seen", columns);
+    let columns = ["attribute", "way", "figure", "value", "95% interval", "gain", "95% of gain"];
+    let mut ways = Table::new("Agreement with held-out labels", columns);
+    let mut unseen = Table::new("Agreement on held-out systems", columns);
     let columns = ["attribute", "labels", "contexts", "figure", "mean", "deviation", "least", "most"];
     let mut curve = Table::new("Learning curve", columns);
     let mut kept = Table::new(
-        "What was learnt",
-        ["attribute", "labels", "contexts", "scores by", "features", "penalty", "twice the labels may bring"],
+        "Heads",
+        ["attribute", "labels", "contexts", "scores by", "features", "penalty", "expected from twice the labels"],
     );
     let mut values = Map::new();
     for one in learnt {
@@ -207,32 +206,32 @@ pub(super) fn report(
         subject.notes.iter().for_each(|note| kept.note(about(note)));
         if subject.labels() < FEW_LABELS {
             kept.note(format!(
-                "{}: with fewer than {FEW_LABELS} labels other ones might come to something else",
+                "{}: with fewer than {FEW_LABELS} labels the result depends on the choice of labels",
                 subject.name()
             ));
         }
         if columns > subject.labels() {
             kept.note(format!(
-                "{}: more features than labels; the penalty, and not the labels alone, decides what is learnt",
+                "{}: more features than labels, so the head also depends on the penalty",
                 subject.name()
             ));
         }
         values.insert(subject.name().to_owned(), one.values());
     }
     ways.note(
-        "Cross-validation by context: the penalty of each head is chosen on the labels that it learns from. The gain is \
-         paired by context. What scores is the head on all blocks where it gains by an interval above 0 over the best \
-         of the ways without a model or without labels, else that way.",
+        "Cross-validation by context; the penalty of each head is chosen on its training labels. The gain is paired by \
+         context. `learned` scores with the head on all blocks if its gain over the best baseline (without a model or \
+         without labels) has an interval above 0, else with that baseline.",
     );
     unseen.note(
-        "Each candidate is predicted by a head that saw neither its context nor a candidate of its system: systems are \
-         left out in four parts.",
+        "Each candidate is predicted by a head fitted without its context and without its system; systems are held out \
+         in four parts.",
     );
     curve.note(
-        "Heads that saw so many labels, drawn as whole contexts as far as they go, on all other contexts; mean, standard \
-         deviation and ends over draws.",
+        "Heads fitted to this many labels, drawn in whole contexts where possible, tested on all other contexts; mean, \
+         standard deviation and range over draws.",
     );
-    kept.note("What twice the labels may bring goes on along the last points of the learning curve.");
+    kept.note("The gain expected from twice the labels extrapolates the last points of the learning curve.");
     scores.notes.iter().for_each(|note| kept.note(note.clone()));
     let tables = [ways, unseen, curve, kept].into_iter().filter(|table| !table.rows.is_empty()).collect();
     let verdict = learnt.iter().map(|one| one.conclusion((learnt.len() > 1).then(|| one.subject.name().to_owned())));

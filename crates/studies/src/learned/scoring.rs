@@ -39,15 +39,15 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<LearnedHead>, MethodEr
     let heads = read_heads(&params.head)?;
     if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
         let known: Vec<&str> = heads.iter().map(LearnedHead::name).collect();
-        let why = "it was not learnt";
-        return MethodError::refuse(format!("--attribute {unknown}"), why, format!("there is {}", known.join(", ")));
+        let why = "the file has no head for it";
+        return MethodError::refuse(format!("--attribute {unknown}"), why, format!("it has {}", known.join(", ")));
     }
     let is_asked =
         |head: &LearnedHead| params.attribute.is_empty() || params.attribute.iter().any(|one| one == head.name());
     let (model, prompt) = (heads[0].origin.model.clone(), heads[0].origin.prompt.clone());
     if heads.iter().any(|head| head.origin.model != model || head.origin.prompt != prompt) {
-        let hint = "score with the heads of one run of `probity learn` at a time";
-        return MethodError::refuse("--head", "its rows are of several models or prompts", hint);
+        let hint = "use the heads of a single run of `probity learn`";
+        return MethodError::refuse("--head", "its rows have different models or prompts", hint);
     }
     Ok(heads.into_iter().filter(is_asked).collect())
 }
@@ -56,13 +56,13 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<LearnedHead>, MethodEr
 pub(super) fn refuse_other_model(head: &LearnedHead, model: &ModelDescription) -> Result<(), MethodError> {
     if head.asks_model() && model.fingerprint != head.origin.model.fingerprint {
         let why = format!(
-            "it was learnt with `{}` ({}), and this is `{}` ({})",
+            "learnt with `{}` ({}), but this model is `{}` ({})",
             head.origin.model.name,
             short(&head.origin.model.fingerprint),
             model.name,
             short(&model.fingerprint)
         );
-        let hint = "score with the model that it was learnt with, or learn again with this one";
+        let hint = "use the model that it was learnt with, or learn again with this one";
         return MethodError::refuse("--head", why, hint);
     }
     Ok(())
@@ -73,12 +73,9 @@ pub(super) fn refuse_other_columns(heads: &[LearnedHead], given: &GivenScores) -
     for head in heads {
         let columns = head.blocks.iter().filter(|block| block.name == SCORES_BLOCK).flat_map(|block| &block.columns);
         if let Some(missing) = columns.into_iter().find(|column| !given.has(column)) {
-            let why = format!(
-                "the head for {} weighs the scores `{}`, and they are not given",
-                head.name(),
-                missing.escape_debug()
-            );
-            let hint = "give the tables that it was learnt with, for these samples, in the same order: --scores FILE";
+            let why =
+                format!("the head for {} uses the scores `{}`, which are missing", head.name(), missing.escape_debug());
+            let hint = "pass the tables that it was learnt with, for these samples, in the same order: --scores FILE";
             return MethodError::refuse("--scores", why, hint);
         }
     }
@@ -130,8 +127,8 @@ pub(super) fn score(
     let mut index = 0;
     for head in heads {
         let Some(own) = featured.table.select(&head.blocks) else {
-            let why = format!("the head for {} needs other features than these", head.name());
-            let hint = "give --from features=FILE of the same model and layer";
+            let why = format!("the head for {} uses other features", head.name());
+            let hint = "pass --from features=FILE with the same model and layer";
             return MethodError::refuse("--head", why, hint);
         };
         let scores = scores_of(head, &own, featured);
@@ -177,12 +174,12 @@ pub(super) fn score(
         let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
         // Without gold the quality is unknown, so the distance from the training texts is reported.
         *said = format!(
-            "{said}; scored by {by}, {} in cross-validation on other data; {}% of these texts are unlike those",
+            "{said}; scored by {by}, {} in cross-validation on the training data; {}% of these texts are unlike those",
             head.agreement_text(),
             fixed(100.0 * head.profile.far(&own) as f64 / own.rows().max(1) as f64, 1),
         );
         let unclear = (!head.is_clear)
-            .then_some((Trust::Unreliable, "in cross-validation what scores did not agree with labels beyond chance"));
+            .then_some((Trust::Unreliable, "its cross-validated agreement with labels is not above chance"));
         let warned = warnings.first().map(|first| (Trust::Caution, first.as_str()));
         for (trust, why) in unclear.into_iter().chain(warned) {
             let because = if conclusion.trust == Trust::Reliable { None } else { Some(conclusion.because.as_str()) };
@@ -218,22 +215,21 @@ pub(super) fn score(
 fn warnings(head: &LearnedHead, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
     let mut warnings = Vec::new();
     if key_of_data(samples) == head.origin.data && head.uses != WayKind::LogProbability {
-        warnings.push(
-            "these are the samples that the head was learnt from: agreement with their labels is no test".to_owned(),
-        );
+        warnings
+            .push("these are the training samples of the head, so agreement with their labels is no test".to_owned());
     }
     let far = head.profile.far(table);
     let share = far as f64 / table.rows().max(1) as f64;
     if share > MANY_FAR {
         warnings.push(format!(
-            "{}% of {} are unlike what the head was learnt from (further from its middle than 99% of that)",
+            "{}% of {} are unlike the training texts (farther from their mean than 99% of them)",
             fixed(100.0 * share, 1),
             counted(table.rows(), "text"),
         ));
     }
     if head.asks_model() && model.precision.as_str() != head.origin.model.precision {
         warnings.push(format!(
-            "the head was learnt from features in the precision `{}`, and these are in `{}`",
+            "the head was learnt from features in the precision `{}`, but these have `{}`",
             head.origin.model.precision,
             model.precision.as_str()
         ));
@@ -241,7 +237,7 @@ fn warnings(head: &LearnedHead, table: &FeatureTable, samples: &[Sample], model:
     let alone = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
     if head.centred && alone > 0 {
         warnings.push(format!(
-            "the head tells candidates of one context apart, and {} alone in theirs: such scores say nothing",
+            "the head compares candidates of one context, but {} alone in theirs: such scores carry no information",
             if alone == 1 { "one is".to_owned() } else { format!("{alone} are") }
         ));
     }

@@ -180,7 +180,7 @@ pub(super) struct HeadStudy {
 
 impl HeadStudy {
     /// Cross-validates; `tell` receives progress before each part of the work.
-    pub(super) fn of<E>(
+    pub(super) fn cross_validate<E>(
         subject: &Subject<'_>,
         params: &LearnParams,
         mut tell: impl FnMut(usize, usize) -> Result<(), E>,
@@ -228,7 +228,8 @@ impl HeadStudy {
         let way = &self.ways[self.used];
         let blocks = way.table.blocks();
         let places = candidates.places(blocks).expect("columns of the same table");
-        let learnt_from = candidates.of(&subject.candidates).select(blocks).expect("columns of the same table");
+        let learnt_from =
+            candidates.select_rows(&subject.candidates).select(blocks).expect("columns of the same table");
         let agreement = |place: usize| self.figures[place].agreement.value;
         let used = self.figures[self.used].agreement;
         // The label-free baseline uses its values unchanged.
@@ -249,7 +250,7 @@ impl HeadStudy {
             blocks: blocks.to_vec(),
             ends: places.iter().map(|place| subject.ends[*place]).filter(|_| is_learnt).collect(),
             fitted: way.fit(subject, seed),
-            profile: Profile::of(&learnt_from),
+            profile: Profile::from_table(&learnt_from),
             seal: String::new(),
         }
         .sealed()

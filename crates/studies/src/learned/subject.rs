@@ -67,7 +67,7 @@ impl Agreement {
     }
 
     /// The mean over contexts.
-    fn of(units: &[f64], range: Range) -> Self {
+    fn from_contexts(units: &[f64], range: Range) -> Self {
         Self::new(mean(units.iter().copied()), mean_interval(units, CONFIDENCE, range))
     }
 
@@ -142,7 +142,7 @@ impl<'a> Subject<'a> {
         let what = format!("--attribute {attribute}");
         if let Some((.., score, id)) = labelled.iter().find(|(_, _, score, _)| score.abs() > MOST) {
             let why = format!("candidate `{}` has the label {score:e}, beyond ±{MOST:e}", id.escape_debug());
-            return MethodError::refuse(what, why, "give labels on the scale that people used");
+            return MethodError::refuse(what, why, "pass labels on their original scale");
         }
         let context = |item: usize| featured.contexts[item];
         let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
@@ -153,24 +153,24 @@ impl<'a> Subject<'a> {
         let centred = 2 * in_several >= labelled.len();
         let mut notes = featured.notes.clone();
         if without_features > 0 {
-            notes.push(format!("labels of candidates without features, left aside: {without_features}"));
+            notes.push(format!("omitted labels of candidates without features: {without_features}"));
         }
         if centred && in_several < labelled.len() {
             let alone = labelled.len() - in_several;
-            notes.push(format!("labels of candidates that are alone in their context, left aside: {alone}"));
+            notes.push(format!("omitted labels of candidates that are alone in their context: {alone}"));
             labelled.retain(|(item, ..)| sizes[&context(*item)] > 1);
         }
         let values: BTreeSet<u64> = labelled.iter().map(|(_, _, score, _)| score.to_bits()).collect();
         refuse_few(&what, labelled.len(), without_features, labelled.iter().map(|(item, ..)| context(*item)))?;
         if values.len() < 2 {
-            let hint = "there is nothing to learn from labels that are all alike; give labels that differ";
+            let hint = "nothing can be learnt from equal labels; pass labels that differ";
             return MethodError::refuse(what, format!("all {} labels are equal", labelled.len()), hint);
         }
         let mut first: BTreeMap<usize, f64> = BTreeMap::new();
         let differs =
             |(item, _, score, _): &(usize, usize, f64, &str)| *first.entry(context(*item)).or_insert(*score) != *score;
         if centred && !labelled.iter().any(differs) {
-            let hint = "a head tells candidates of one context apart; give labels that differ within contexts";
+            let hint = "a head compares candidates of one context; pass labels that differ within contexts";
             return MethodError::refuse(what, "the labels of each context are all equal", hint);
         }
         let decided = !centred && values.len() == 2;
@@ -190,8 +190,8 @@ impl<'a> Subject<'a> {
             objective,
             centred,
             measure,
-            table: prepared.of(&candidates),
-            log_probability: featured.log_probability().map(|table| table.of(&candidates)),
+            table: prepared.select_rows(&candidates),
+            log_probability: featured.log_probability().map(|table| table.select_rows(&candidates)),
             ends,
             groups,
             contexts,
@@ -234,16 +234,16 @@ impl<'a> Subject<'a> {
             }
         }
         if pairs.is_empty() {
-            let hint = "name scores in the data with --attribute, or give samples a \"preference\"";
-            return MethodError::refuse("--attribute", "none is named, and no sample says who is preferred", hint);
+            let hint = "name scores in the data with --attribute, or add a \"preference\" to the samples";
+            return MethodError::refuse("--attribute", "missing, and no sample has a preference", hint);
         }
         refuse_few("preferences", pairs.len(), without_features, items.iter().copied())?;
         let mut notes = featured.notes.clone();
         if ties > 0 {
-            notes.push(format!("samples of which people prefer neither, left aside: {ties}"));
+            notes.push(format!("omitted samples without a preferred candidate: {ties}"));
         }
         if without_features > 0 {
-            notes.push(format!("pairs without features, left aside: {without_features}"));
+            notes.push(format!("omitted pairs without features: {without_features}"));
         }
         let (groups, contexts) = dense(items.into_iter());
         let (prepared, ends) = featured.prepared(false);
@@ -285,7 +285,7 @@ impl<'a> Subject<'a> {
             return self.jackknifed(groups.len(), Range::Correlation, value);
         }
         let units: Vec<f64> = self.units(predicted).into_iter().flatten().collect();
-        Agreement::of(&units, self.measure.range())
+        Agreement::from_contexts(&units, self.measure.range())
     }
 
     /// The difference in agreement between two predictions, over the rows that both predict.
@@ -381,20 +381,19 @@ fn refuse_few(
     items: impl Iterator<Item = usize>,
 ) -> Result<(), MethodError> {
     let contexts = items.collect::<BTreeSet<usize>>().len();
-    let hint =
-        "a head is only worth what labels that it did not see say of it: label candidates of ten contexts or more";
+    let hint = "a head is tested on held-out labels: label candidates of ten contexts or more";
     if labels < 2 && without_features > 0 {
         let why = format!(
-            "of {}, {without_features} are of texts that lack a feature, and nothing can be learnt of the rest",
+            "of {}, {without_features} belong to texts without all features, and the rest is too few to learn from",
             counted(labels + without_features, "label")
         );
-        let hint = "an empty text has none, and every --scores FILE wants a row for each text";
+        let hint = "empty texts have no features, and every --scores FILE needs a row for each text";
         return MethodError::refuse(what, why, hint);
     }
     match (labels, contexts) {
-        (0, _) => MethodError::refuse(what, "no candidate has such a label", hint),
-        (1, _) => MethodError::refuse(what, "there is one label, of which nothing can be learnt", hint),
-        (_, 1) => MethodError::refuse(what, "all labels are of one context, so that none can be held out", hint),
+        (0, _) => MethodError::refuse(what, "no candidate has this label", hint),
+        (1, _) => MethodError::refuse(what, "nothing can be learnt from a single label", hint),
+        (_, 1) => MethodError::refuse(what, "all labels belong to one context, so none can be held out", hint),
         _ => Ok(()),
     }
 }

@@ -42,7 +42,7 @@ struct Fragment {
 struct WordNumbers<'t>(BTreeMap<&'t str, u32>);
 
 impl<'t> WordNumbers<'t> {
-    fn of(&mut self, word: &'t str) -> u32 {
+    fn number(&mut self, word: &'t str) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(word).or_insert(next)
     }
@@ -56,8 +56,8 @@ pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
     let [source_words, words] = lower.each_ref().map(|text| text.unicode_words().collect::<Vec<&str>>());
     let letters: usize = words.iter().map(|word| word.chars().count()).sum();
     let mut numbers = WordNumbers::default();
-    let source_words: Vec<u32> = source_words.into_iter().map(|word| numbers.of(word)).collect();
-    let words: Vec<u32> = words.into_iter().map(|word| numbers.of(word)).collect();
+    let source_words: Vec<u32> = source_words.into_iter().map(|word| numbers.number(word)).collect();
+    let words: Vec<u32> = words.into_iter().map(|word| numbers.number(word)).collect();
     let sentences: Vec<&str> = text.unicode_sentences().filter(|one| one.chars().any(char::is_alphanumeric)).collect();
     let count = words.len().max(1) as f64;
     let characters = text.chars().count().max(1) as f64;
@@ -148,7 +148,7 @@ fn origins(fragments: &[Fragment], source_words: usize) -> [f64; 4] {
 mod tests {
     use super::*;
 
-    fn of(source: &str, text: &str, name: &str) -> f64 {
+    fn feature(source: &str, text: &str, name: &str) -> f64 {
         surface(source, text)[SURFACE.iter().position(|known| *known == name).expect("a feature")]
     }
 
@@ -157,26 +157,26 @@ mod tests {
     #[test]
     fn what_is_copied_is_found_with_its_length_place_and_order() {
         let text = "A storm took the roof. The mill burned down in 1900!";
-        assert_eq!(of(SOURCE, text, "words"), 11.0);
-        assert_eq!(of(SOURCE, text, "sentences"), 2.0);
-        assert_eq!(of(SOURCE, text, "longest_copy"), 5.0);
+        assert_eq!(feature(SOURCE, text, "words"), 11.0);
+        assert_eq!(feature(SOURCE, text, "sentences"), 2.0);
+        assert_eq!(feature(SOURCE, text, "longest_copy"), 5.0);
         // Two fragments of five words, and one word without a match.
-        assert_eq!(of(SOURCE, text, "copy_density"), 50.0 / 11.0);
-        assert_eq!(of(SOURCE, text, "copies_in_order"), 0.0);
-        assert_eq!(of(SOURCE, text, "first_copy"), 0.0);
-        assert!((of(SOURCE, text, "copy_position") - 3.0 / 16.0).abs() < 1e-12);
-        assert_eq!(of(SOURCE, text, "novel_words"), 1.0 / 11.0);
+        assert_eq!(feature(SOURCE, text, "copy_density"), 50.0 / 11.0);
+        assert_eq!(feature(SOURCE, text, "copies_in_order"), 0.0);
+        assert_eq!(feature(SOURCE, text, "first_copy"), 0.0);
+        assert!((feature(SOURCE, text, "copy_position") - 3.0 / 16.0).abs() < 1e-12);
+        assert_eq!(feature(SOURCE, text, "novel_words"), 1.0 / 11.0);
         // a storm, storm took, took the, the roof; the mill, mill burned, burned down, down in: known. Two are new.
-        assert_eq!(of(SOURCE, text, "novel_bigrams"), 2.0 / 10.0);
-        assert_eq!(of(SOURCE, text, "ends_sentence"), 1.0);
-        assert_eq!(of(SOURCE, text, "capital_sentences"), 1.0);
+        assert_eq!(feature(SOURCE, text, "novel_bigrams"), 2.0 / 10.0);
+        assert_eq!(feature(SOURCE, text, "ends_sentence"), 1.0);
+        assert_eq!(feature(SOURCE, text, "capital_sentences"), 1.0);
     }
 
     #[test]
     fn repetition_is_what_was_there_before() {
-        assert_eq!(of("", "no no no no", "repeated_bigrams"), 1.0 - 1.0 / 3.0);
-        assert_eq!(of("", "no no no no", "distinct_words"), 0.25);
-        assert_eq!(of("", "one two three", "repeated_trigrams"), 0.0);
+        assert_eq!(feature("", "no no no no", "repeated_bigrams"), 1.0 - 1.0 / 3.0);
+        assert_eq!(feature("", "no no no no", "distinct_words"), 0.25);
+        assert_eq!(feature("", "one two three", "repeated_trigrams"), 0.0);
     }
 
     #[test]

@@ -65,14 +65,14 @@ impl GivenScores {
                 values[place] = row.score;
             }
             if first.is_some() && foreign == rows {
-                let why = format!("none of its {} is of these data", counted(rows, "score"));
-                let hint = "give scores of the samples of --data: `item` and `candidate` are their ids";
+                let why = format!("none of its {} belongs to these data", counted(rows, "score"));
+                let hint = "pass scores of the samples of --data: `item` and `candidate` are their ids";
                 return MethodError::refuse(format!("--scores {}", path.display()), why, hint);
             }
             if let Some((line, item, candidate)) = first {
                 given.notes.push(format!(
-                    "{} of {} of texts that are not in these data, and left aside; the first is candidate `{}` of `{}` \
-                     in line {line}",
+                    "{} of {} belong to texts outside the data and are ignored; the first is candidate `{}` of `{}` on \
+                     line {line}",
                     counted(foreign, "score"),
                     table.file,
                     candidate.escape_debug(),
@@ -99,7 +99,7 @@ impl GivenScores {
     }
 
     /// All columns of a candidate; `None` if one is missing.
-    fn of(&self, item: &str, candidate: &str) -> Option<Vec<f64>> {
+    fn row(&self, item: &str, candidate: &str) -> Option<Vec<f64>> {
         if self.columns.is_empty() {
             return Some(Vec::new());
         }
@@ -160,7 +160,7 @@ impl FeaturedCandidates {
             let mut of_sample = Vec::new();
             for candidate in &sample.candidates {
                 let part = parts.next().expect("features of each candidate");
-                let own = of_blocks(part, blocks).zip(scores.of(&sample.id, &candidate.id));
+                let own = of_blocks(part, blocks).zip(scores.row(&sample.id, &candidate.id));
                 match &own {
                     None if part.outcome == Outcome::Scored => outcomes.add_named("no_features"),
                     _ => outcomes.add(&part.outcome),
@@ -178,7 +178,7 @@ impl FeaturedCandidates {
         let count = contexts.iter().collect::<BTreeSet<_>>().len();
         let shared = (count < samples.len()).then(|| {
             format!(
-                "{} are about {}: those about the same are held out together",
+                "{} share {}; samples with the same text are held out together",
                 counted(samples.len(), "sample"),
                 counted(count, "text")
             )
@@ -253,9 +253,9 @@ pub(super) fn contexts(samples: &[Sample]) -> Vec<usize> {
 
 /// Features that do not make a table.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("the features do not fit together: {0}")]
+#[error("inconsistent features: {0}")]
 #[diagnostic(help(
-    "let `features.jsonl` come from one run, with one model and one layer, and give scores on a usual scale"
+    "use a `features.jsonl` from a single run with one model and one layer, and scores on a usual scale"
 ))]
 struct TableProblem(probity_learn::TableError);
 

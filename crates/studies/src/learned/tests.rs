@@ -5,7 +5,7 @@ use probity_lm::{LanguageModel, ScriptedModel};
 use serde_json::{Value, json};
 
 use super::head_file::LearnedHead;
-use crate::testing::{rehearse, run, run_from, sample, told};
+use crate::testing::{error_text, rehearse, run, run_from, sample};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// A model whose states encode the numbers of capitals, digits and vowels.
@@ -28,7 +28,7 @@ fn samples(contexts: usize) -> Vec<Sample> {
 }
 
 fn refused(args: &str, samples: &[Sample]) -> String {
-    told(&run(args, samples, &model()).0.expect_err("refused"))
+    error_text(&run(args, samples, &model()).0.expect_err("refused"))
 }
 
 fn learnt(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
@@ -345,7 +345,7 @@ fn numbers_that_nothing_comes_to_are_refused() {
 #[test]
 fn labels_that_teach_nothing_are_told_before_anything_is_asked() {
     let silent = ScriptedModel::from_probabilities(|_| panic!("nothing is asked"));
-    let alone = |args: &str, all: &[Sample]| told(&run(args, all, &silent).0.expect_err("refused"));
+    let alone = |args: &str, all: &[Sample]| error_text(&run(args, all, &silent).0.expect_err("refused"));
     assert!(alone("learn", &samples(12)).contains("no sample says who is preferred"));
     assert!(alone(LEARN, &samples(1)).contains("one context"));
     let mut constant = samples(12);

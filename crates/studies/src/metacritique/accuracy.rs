@@ -53,11 +53,11 @@ pub(super) fn accuracies(task: &'static str, claims: &[LabelledClaim<'_>]) -> Ve
     let split = !people.is_empty() && !models.is_empty();
     let groups = [("all", all), ("by people", people), ("by models", models)];
     let shown = groups.into_iter().take(if split { 3 } else { 1 });
-    shown.filter(|(_, own)| !own.is_empty()).map(|(name, own)| AccuracyFigures::of(task, name, &own)).collect()
+    shown.filter(|(_, own)| !own.is_empty()).map(|(name, own)| AccuracyFigures::new(task, name, &own)).collect()
 }
 
 impl AccuracyFigures {
-    fn of(task: &'static str, critiques: &'static str, claims: &[&LabelledClaim<'_>]) -> Self {
+    fn new(task: &'static str, critiques: &'static str, claims: &[&LabelledClaim<'_>]) -> Self {
         let is_right = |claim: &LabelledClaim<'_>| claim.said == Some(claim.gold);
         let gold_true = share(claims, |claim| claim.gold);
         // Claims of one sample are dependent, so samples are the sampling unit.
@@ -103,10 +103,10 @@ impl AccuracyFigures {
     /// The figures as a table.
     pub(super) fn table(all: &[Self]) -> Table {
         let columns = [
-            "task", "critiques", "claims", "read", "accuracy", "95% interval", "majority", "above it", "κ", "κ 95%",
+            "task", "critiques", "claims", "read", "accuracy", "95% interval", "majority", "gain", "κ", "κ 95%",
             "true by people", "true by the judge",
         ];
-        let mut table = Table::new("Labels of claims against people's", columns);
+        let mut table = Table::new("Agreement with human labels of claims", columns);
         for one in all {
             table.push(cells![
                 one.task,
@@ -124,10 +124,11 @@ impl AccuracyFigures {
             ]);
         }
         table.note(
-            "Accuracy: share of claims whose label is people's; what could not be read is wrong. Majority: what always saying \
-             what people say most often would have; above it: the difference, 95% interval. κ: Cohen's, over what was read.",
+            "Accuracy: share of claims with the human label; unreadable labels count as wrong. Majority: accuracy of \
+             always predicting the most frequent human label; gain: accuracy minus majority, 95% interval. κ: Cohen's, \
+             over readable labels.",
         );
-        table.note("Intervals are by the jackknife over samples: claims about one answer are not independent.");
+        table.note("Intervals are from the jackknife over samples, since claims about one answer are dependent.");
         table
     }
 }

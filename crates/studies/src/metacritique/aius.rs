@@ -33,23 +33,23 @@ const NO_AIUS: &str = "no_aius";
 
 impl Aius {
     /// Claims from another source.
-    pub(super) fn given(claims: Vec<String>) -> Self {
-        let ended = ListedOutcome::of(WrittenOutcome::Written, claims.len(), NO_AIUS);
+    pub(super) fn from_claims(claims: Vec<String>) -> Self {
+        let ended = ListedOutcome::new(WrittenOutcome::Written, claims.len(), NO_AIUS);
         Self { claims, ended, repeated: 0, prompt_tokens: None, tokens: None }
     }
 
     fn none(ended: ListedOutcome) -> Self {
-        Self { ended, ..Self::given(Vec::new()) }
+        Self { ended, ..Self::from_claims(Vec::new()) }
     }
 
     /// One claim per line; the last line of a truncated text is incomplete.
-    fn of(result: &GenerateResult, most: usize) -> Self {
-        let written = WrittenOutcome::of(result);
+    fn parse(result: &GenerateResult, most: usize) -> Self {
+        let written = WrittenOutcome::from_result(result);
         let is_cut = written == WrittenOutcome::Truncated;
         let (mut claims, repeated) = listed(whole_lines(&list_text(result), is_cut));
         // A list with too many claims counts as truncated.
         let written = if claims.len() > most { WrittenOutcome::Truncated } else { written };
-        let ended = ListedOutcome::of(written, claims.len(), NO_AIUS);
+        let ended = ListedOutcome::new(written, claims.len(), NO_AIUS);
         claims.truncate(most);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { claims, ended, repeated, prompt_tokens, tokens }
@@ -104,7 +104,7 @@ impl Readout for AiusReadout<'_> {
     }
 
     fn read_text(&self, _: usize, result: &GenerateResult) -> Aius {
-        Aius::of(result, self.most)
+        Aius::parse(result, self.most)
     }
 
     fn unasked(&self, _: usize, _: bool) -> Result<Option<Aius>, MethodError> {
@@ -117,7 +117,7 @@ impl Readout for AiusReadout<'_> {
             let mut row = identity.clone();
             row["number"] = json!(place);
             row["aiu"] = json!(claim);
-            aius.ended.tell(&mut row)?;
+            aius.ended.write_into(&mut row)?;
             row["repeated"] = json!(aius.repeated);
             row["prompt_tokens"] = json!(aius.prompt_tokens);
             row["tokens"] = json!(aius.tokens);
@@ -133,14 +133,14 @@ impl Readout for AiusReadout<'_> {
         let ExtractionJob { item, candidate, .. } = self.jobs[number];
         let Some(first) = rows.first() else {
             let of = candidate.map_or("the reference critique".to_owned(), |id| format!("the critique `{id}`"));
-            return Err(format!("before this line a row is missing: the claims of {of} of sample `{item}`").into());
+            return Err(format!("a row is missing before this line: the claims of {of} of sample `{item}`").into());
         };
         let given: GivenAiu = from_value(first)?;
         let mut claims = Vec::with_capacity(rows.len());
         for row in rows {
             let one: GivenAiu = from_value(row)?;
             if one.number.is_some_and(|number| number != claims.len()) {
-                return Err(format!("`number` is {}, and this is claim {}", row["number"], claims.len()).into());
+                return Err(format!("`number` is {}, but this is claim {}", row["number"], claims.len()).into());
             }
             match one.aiu.as_deref().map(str::trim) {
                 Some("") => return Err("`aiu` is empty".into()),
@@ -151,7 +151,7 @@ impl Readout for AiusReadout<'_> {
         }
         let ended = ListedOutcome::read(first, "aiu", claims.len(), NO_AIUS)?;
         if claims.len() > self.most {
-            return Err(format!("the critique has {} claims, and --most-aius is {}", claims.len(), self.most).into());
+            return Err(format!("the critique has {} claims, but --most-aius is {}", claims.len(), self.most).into());
         }
         let GivenAiu { repeated, prompt_tokens, tokens, .. } = given;
         Ok(Aius { claims, ended, repeated: repeated.unwrap_or(0), prompt_tokens, tokens })
@@ -161,7 +161,7 @@ impl Readout for AiusReadout<'_> {
         let claims = self.most.min((self.tokens / SHORT_CLAIM).max(1));
         let words = (self.tokens / claims).saturating_sub(2).max(1);
         let claim = |place: usize| dry_text(format_args!("{number}.{place}"), words);
-        Aius::given((0..claims).map(claim).collect())
+        Aius::from_claims((0..claims).map(claim).collect())
     }
 }
 
@@ -182,18 +182,18 @@ mod tests {
     use super::*;
     use crate::testing::generated;
 
-    fn of(text: &str, is_cut: bool, most: usize) -> Aius {
+    fn parsed(text: &str, is_cut: bool, most: usize) -> Aius {
         let finish = if is_cut { Finish::Length } else { Finish::EndOfTurn };
-        Aius::of(&GenerateResult { finish: Some(finish), ..generated(text) }, most)
+        Aius::parse(&GenerateResult { finish: Some(finish), ..generated(text) }, most)
     }
 
     #[test]
     fn a_list_without_claims_or_with_too_many_says_so() {
-        assert_eq!(of("  \n", false, 9).ended.name(), "empty");
-        assert_eq!(of("---", false, 9).ended.name(), "no_aius");
-        let cut = of("One.\nTwo.\nThr", true, 9);
+        assert_eq!(parsed("  \n", false, 9).ended.name(), "empty");
+        assert_eq!(parsed("---", false, 9).ended.name(), "no_aius");
+        let cut = parsed("One.\nTwo.\nThr", true, 9);
         assert_eq!((cut.claims.len(), cut.ended.name()), (2, "truncated"));
-        let many = of("One.\nTwo.\nThree.", false, 2);
+        let many = parsed("One.\nTwo.\nThree.", false, 2);
         assert_eq!((many.claims.len(), many.ended.name()), (2, "truncated"));
     }
 }

@@ -93,7 +93,7 @@ fn of_conclusion(result: &GenerateResult) -> Answer<usize> {
 
 /// The labels after the rationale's last marker.
 fn of_marker(result: &GenerateResult) -> Answer<usize> {
-    let no_marker = || unparsed(format!("the rationale has no `{MARKER}`, behind which the label would stand"));
+    let no_marker = || unparsed(format!("the rationale has no `{MARKER}` before a label"));
     let is_at_marker = |text: &str| is_last_marker(&result.text, text).then_some(()).ok_or_else(no_marker);
     let found = Answer::from_text(result, is_at_marker);
     let answer = match (found.value, &result.verdict) {

@@ -40,7 +40,7 @@ enum CritiqueVerdict {
 /// unclear, or if a later sentence contradicts it without naming the claim.
 pub(super) fn conclusion(text: &str) -> Option<bool> {
     let lower = text.to_lowercase();
-    let words = words(&lower);
+    let words = split_words(&lower);
     if let [(alone, _)] = words.as_slice() {
         return label(alone);
     }
@@ -59,7 +59,7 @@ pub(super) fn is_last_marker(rationale: &str, answer: &str) -> bool {
     answer.to_ascii_lowercase().rfind(MARKER).is_some_and(|at| rationale.rfind(MARKER) == Some(at))
 }
 
-fn words(text: &str) -> Vec<Word<'_>> {
+fn split_words(text: &str) -> Vec<Word<'_>> {
     let sentences = text.split(['.', '!', '?', ';', '\n']).enumerate();
     let words = sentences.flat_map(|(number, sentence)| {
         sentence.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(move |word| (word, number))

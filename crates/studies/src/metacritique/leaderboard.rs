@@ -129,7 +129,7 @@ impl Leaderboard {
             critiques.iter().filter_map(|one| Some((one.item, one.tally.scores(unread).f1?))).collect()
         };
         let mut systems: Vec<(CritiqueSystem, BTreeMap<usize, f64>)> =
-            by_system.iter().map(|(name, own)| (CritiqueSystem::of(name, own, unread), f1_of(own))).collect();
+            by_system.iter().map(|(name, own)| (CritiqueSystem::new(name, own, unread), f1_of(own))).collect();
         systems.sort_by(|(a, _), (b, _)| {
             let value = |one: &CritiqueSystem| one.f1.of_critiques.figure.share.unwrap_or(f64::NEG_INFINITY);
             value(b).total_cmp(&value(a)).then_with(|| a.system.cmp(&b.system))
@@ -139,10 +139,10 @@ impl Leaderboard {
         let ranks = ranks(&scores, samples, &resampling);
         systems.iter_mut().zip(ranks).for_each(|(system, rank)| system.rank = Some(rank));
         let all: Vec<&ScoredCritique<'_>> = critiques.iter().collect();
-        let mut together = vec![CritiqueSystem::of("all", &all, unread)];
+        let mut together = vec![CritiqueSystem::new("all", &all, unread)];
         if by_system.contains_key(HUMAN) && by_system.len() > 2 {
             let models: Vec<&ScoredCritique<'_>> = critiques.iter().filter(|one| one.system != HUMAN).collect();
-            together.push(CritiqueSystem::of("all but human", &models, unread));
+            together.push(CritiqueSystem::new("all but human", &models, unread));
         }
         let names: Vec<&str> = systems.iter().map(|system| system.system.as_str()).collect();
         let pairs = pairs(&names, &scores, &resampling);
@@ -159,7 +159,7 @@ impl Leaderboard {
         match self.pairs.iter().find(of) {
             Some(pair) if pair.samples >= FEW_UNITS && pair.first_wins >= CLEAR => None,
             Some(pair) if pair.samples >= FEW_UNITS => {
-                Some("which system is first turns with the samples drawn".to_owned())
+                Some("the order of the first two systems depends on the sample of items".to_owned())
             }
             _ => Some(format!("the first two systems share fewer than {FEW_UNITS} samples")),
         }
@@ -180,19 +180,19 @@ impl Leaderboard {
             table.note(format!("{left} more systems are in summary.json"));
         }
         table.note(
-            "Precision: share of a critique's claims that are true; recall: share of the reference critique's claims that it \
-             makes; F1: their harmonic mean, 0 where either is 0. Micro: over all claims together.",
+            "Precision: share of a critique's claims that are true; recall: share of the reference critique's claims \
+             that it makes; F1: their harmonic mean, 0 if either is 0. Micro: over all claims together.",
         );
         table.note(format!(
-            "Rank: by mean F1, with the middle 95% of its places over {} bootstrap draws of the samples (seed {}); first: how \
-             often it is first in draws that hold a critique of it. Systems that criticised other samples were not put to the \
-             same test. F1 95%: of the mean, by the jackknife over samples.",
+            "Rank: by mean F1, with its 95% range over {} bootstrap draws of the samples (seed {}); first: how often \
+             it is first in draws that contain one of its critiques. Systems that criticised different samples are not \
+             directly comparable. F1 95%: of the mean, from the jackknife over samples.",
             self.resampling.rounds, self.resampling.seed
         ));
         let few = self.pairs.iter().filter(|pair| pair.samples < FEW_SHARED).count();
         if few > 0 {
             table.note(format!(
-                "Systems that share fewer than {FEW_SHARED} samples are compared in summary.json alone: {few} pairs."
+                "{few} pairs of systems with fewer than {FEW_SHARED} shared samples are only in summary.json."
             ));
         }
         if few == self.pairs.len() { vec![table] } else { vec![table, self.pair_table()] }
@@ -200,7 +200,7 @@ impl Leaderboard {
 
     fn pair_table(&self) -> Table {
         let columns = ["critiques by", "and by", "samples", "difference in F1", "95% interval", "p", "first wins"];
-        let mut table = Table::new("Systems over the samples that both criticised", columns);
+        let mut table = Table::new("Pairs of systems on shared samples", columns);
         let enough: Vec<&SystemPair> = self.pairs.iter().filter(|pair| pair.samples >= FEW_SHARED).collect();
         for pair in enough.iter().take(SHOWN) {
             let PairedDifference { difference, interval, p, .. } = pair.difference;
@@ -219,15 +219,15 @@ impl Leaderboard {
             table.note(format!("{left} more pairs are in summary.json"));
         }
         table.note(
-            "p: of no difference, by the jackknife over samples, not corrected for the number of pairs. First wins: share of \
-             bootstrap draws of these samples in which the first has the higher mean F1; even draws count as half.",
+            "p: for no difference, from the jackknife over samples, not corrected for the number of pairs. First wins: \
+             share of bootstrap draws of these samples in which the first has the higher mean F1; ties count as half.",
         );
         table
     }
 }
 
 impl CritiqueSystem {
-    fn of(system: &str, critiques: &[&ScoredCritique<'_>], unread: Unread) -> Self {
+    fn new(system: &str, critiques: &[&ScoredCritique<'_>], unread: Unread) -> Self {
         let other = if unread == Unread::False { Unread::LeftOut } else { Unread::False };
         let by =
             |unread: Unread| critiques.iter().map(move |one| (one.item, one.tally.scores(unread))).collect::<Vec<_>>();

@@ -31,7 +31,7 @@ use work::MetaCritiqueWork;
 use writing::{REFERENCES, REFINED};
 
 use crate::builtin::Builtin;
-use crate::question::{LayoutOptions, given_twice, short_hash};
+use crate::question::{LayoutOptions, first_duplicate, short_hash};
 use crate::{LabelledFile, Method, MethodError, MethodReport, Needs, Run, Signature, StageSpec};
 
 /// The field of a sample with the question.
@@ -96,8 +96,8 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
     fn lacks(_: &MetaCritiqueParams, sample: &Sample) -> Vec<LineError> {
         let missing = [QUESTION, ANSWER].into_iter().filter(|name| sample.text(name).is_none());
         let error = |name: &str| {
-            LineError::content(format!("texts.{name}"), "a critique is about a question and an answer; this is missing")
-                .with_hint(format!("give the sample \"texts\" with it, or name its column: --map text.{name}=COLUMN"))
+            LineError::content(format!("texts.{name}"), "missing; a critique needs a question and an answer")
+                .with_hint(format!("add it to the sample's \"texts\", or name its column: --map text.{name}=COLUMN"))
         };
         missing.map(error).collect()
     }
@@ -107,8 +107,8 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
     }
 
     fn run(params: &MetaCritiqueParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        if let Some(twice) = given_twice(&params.baseline) {
-            return MethodError::refuse(format!("--baseline {}", name(twice)), "given twice", "name each once");
+        if let Some(twice) = first_duplicate(&params.baseline) {
+            return MethodError::refuse(format!("--baseline {}", name(twice)), "repeated", "name each once");
         }
         let labelled = labels(params, samples)?;
         let Some(model) = run.model_if_any() else {
@@ -140,7 +140,7 @@ fn labels(params: &MetaCritiqueParams, samples: &[Sample]) -> Result<Option<Vec<
 
 /// The human labels as tallies, by critique.
 fn people(labelled: &[LabelledCritiques]) -> Vec<CritiqueTally> {
-    let tally = |labels: &[bool]| Tally::of(labels.iter().map(|label| Some(*label)));
+    let tally = |labels: &[bool]| Tally::from_labels(labels.iter().map(|label| Some(*label)));
     let critiques = labelled.iter().flat_map(|one| &one.critiques);
     critiques.map(|one| CritiqueTally { precision: tally(&one.precision), recall: tally(&one.recall) }).collect()
 }
@@ -149,9 +149,12 @@ fn people(labelled: &[LabelledCritiques]) -> Vec<CritiqueTally> {
 fn refuse_what_asks(params: &MetaCritiqueParams) -> Result<(), MethodError> {
     let asks = [("--baseline", !params.baseline.is_empty()), ("--refine", params.refine)];
     match asks.into_iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => {
-            MethodError::refuse(option, "labels are aggregated without a model", "name one with --model")
-        }
+        Some((option, _)) => MethodError::refuse(
+            option,
+            "requires a model; without one labels are only aggregated",
+            "pass one with \
+                                                                                                     --model",
+        ),
         None => Ok(()),
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct CritiquePreferences {
 impl CritiquePreferences {
     /// `pairs` has, in sample order, the sample of each pair and the preference for its better critique: 1, 0, or ½ for
     /// a tie.
-    pub(super) fn of(by: &'static str, pairs: &[(usize, Option<f64>)]) -> Self {
+    pub(super) fn from_pairs(by: &'static str, pairs: &[(usize, Option<f64>)]) -> Self {
         let points: Vec<(usize, f64)> = pairs.iter().filter_map(|&(item, point)| Some((item, point?))).collect();
         let units: Vec<(f64, f64)> = points
             .chunk_by(|a, b| a.0 == b.0)

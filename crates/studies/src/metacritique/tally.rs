@@ -18,7 +18,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn of(labels: impl IntoIterator<Item = Option<bool>>) -> Self {
+    pub(super) fn from_labels(labels: impl IntoIterator<Item = Option<bool>>) -> Self {
         labels.into_iter().fold(Self::default(), |tally, label| match label {
             Some(true) => Self { yes: tally.yes + 1, ..tally },
             Some(false) => Self { no: tally.no + 1, ..tally },
@@ -58,7 +58,7 @@ pub(super) const SCORES: [&str; 3] = ["precision", "recall", "f1"];
 
 impl CritiqueScores {
     /// From precision and recall.
-    pub(super) fn of(precision: Option<f64>, recall: Option<f64>) -> Self {
+    pub(super) fn new(precision: Option<f64>, recall: Option<f64>) -> Self {
         Self { precision, recall, f1: precision.zip(recall).map(|(p, r)| harmonic(p, r)) }
     }
 
@@ -70,7 +70,7 @@ impl CritiqueScores {
 
 impl CritiqueTally {
     pub(super) fn scores(self, unread: Unread) -> CritiqueScores {
-        CritiqueScores::of(self.precision.share(unread), self.recall.share(unread))
+        CritiqueScores::new(self.precision.share(unread), self.recall.share(unread))
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_false_or_left_out() {
-        let precision = Tally::of([Some(true), Some(true), None, Some(false)]);
-        let recall = Tally::of([Some(true), None]);
+        let precision = Tally::from_labels([Some(true), Some(true), None, Some(false)]);
+        let recall = Tally::from_labels([Some(true), None]);
         let tally = CritiqueTally { precision, recall };
         assert_eq!(tally.scores(Unread::False).all(), [Some(0.5), Some(0.5), Some(0.5)]);
         let left_out = tally.scores(Unread::LeftOut);
@@ -95,7 +95,7 @@ mod tests {
         assert!((left_out.f1.expect("both") - 0.8).abs() < 1e-12);
         let nothing = CritiqueTally::default().scores(Unread::False);
         assert_eq!(nothing.all(), [None; 3]);
-        let unread = CritiqueTally { precision: Tally::of([None]), recall };
+        let unread = CritiqueTally { precision: Tally::from_labels([None]), recall };
         assert_eq!((unread.scores(Unread::False).f1, unread.scores(Unread::LeftOut).f1), (Some(0.0), None));
     }
 }

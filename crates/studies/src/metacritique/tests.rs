@@ -6,7 +6,9 @@ use probity_lm::ScriptedModel;
 use probity_options::GivenOptions;
 use serde_json::{Value, json};
 
-use crate::testing::{configured, generated, rehearse, rehearse_from, run, run_from, scored_by, told, written_by};
+use crate::testing::{
+    configured, error_text, generated, rehearse, rehearse_from, run, run_from, scored_by, written_by,
+};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, method};
 
 /// A critique with these claims; claims that contain `good` are true.
@@ -265,7 +267,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
     ] {
         let error = match rehearse_from("metacritique", &samples, &judge(), "precision", &row(more)) {
             MethodError::Rehearsed => "accepted".to_owned(),
-            error => told(&error),
+            error => error_text(&error),
         };
         assert!(error.contains(part), "{part}\n{error}");
     }
@@ -274,7 +276,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
 #[test]
 fn options_and_samples_that_do_not_fit_are_refused() {
     let samples = [sample("s", vec![critique("a", &["good one"])], &["good one"])];
-    let refused = |args: &str| told(&run(args, &samples, &judge()).0.expect_err("refused"));
+    let refused = |args: &str| error_text(&run(args, &samples, &judge()).0.expect_err("refused"));
     assert!(refused("metacritique --prompt verdict=x.j2").contains("answer, critique, aius, precision"));
     assert!(refused("metacritique --prompt recall").contains("names no prompt and file"));
     assert!(refused("metacritique --prompt recall=a --prompt recall=b").contains("given twice"));
@@ -378,14 +380,14 @@ fn a_judge_is_held_against_labels_claim_by_claim() {
     let configured = method("metacritique").expect("registered").with(&given).expect("valid options");
     let samples = [sample("0", vec![critique("human", &["x"])], &[])];
     let error = configured.run(&samples, &mut Run::new(&judge(), &mut MemoryOutput::default())).expect_err("refused");
-    let error = told(&error);
+    let error = error_text(&error);
     assert!(error.contains("[0].human_critique.precision_labels") && error.contains("1 labels"), "{error}");
     let mut bare = item(0);
     bare["human_critique"].as_object_mut().expect("one").remove("aius");
     std::fs::write(&path, json!([bare]).to_string()).expect("written");
-    let error = told(&labelled(&path, &json!({}), Some(&judge())).0.expect_err("refused"));
+    let error = error_text(&labelled(&path, &json!({}), Some(&judge())).0.expect_err("refused"));
     assert!(error.contains("the claims that they are of are not in the file"), "{error}");
     assert!(labelled(&path, &json!({}), None).0.is_ok(), "without a model nobody asks about claims");
-    let error = told(&labelled(&path, &json!({"refine": true}), None).0.expect_err("refused"));
+    let error = error_text(&labelled(&path, &json!({"refine": true}), None).0.expect_err("refused"));
     assert!(error.contains("--model"), "{error}");
 }

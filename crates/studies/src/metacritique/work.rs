@@ -85,7 +85,7 @@ impl MetaCritiqueWork<'_> {
         run: &mut Run<'_>,
         findings: &mut CritiqueFindings<'_>,
     ) -> Result<(Vec<HeldAgainst>, String), MethodError> {
-        let mut against: Vec<HeldAgainst> = self.samples.iter().map(|sample| self.given(sample)).collect();
+        let mut against: Vec<HeldAgainst> = self.samples.iter().map(|sample| self.held_against(sample)).collect();
         let (mut queries, mut places) = (Vec::new(), Vec::new());
         for (item, (sample, held)) in self.samples.iter().zip(&against).enumerate() {
             let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
@@ -110,11 +110,11 @@ impl MetaCritiqueWork<'_> {
             let slot = if kind == "answer" { &mut against[item].answer } else { &mut against[item].critique };
             *slot = text.usable().map(str::to_owned);
         }
-        findings.written_references = if run.is_given(REFERENCES) { 0 } else { written.parts.len() };
+        findings.written_references = if run.came_from_file(REFERENCES) { 0 } else { written.parts.len() };
         Ok((against, written.key))
     }
 
-    fn given(&self, sample: &Sample) -> HeldAgainst {
+    fn held_against(&self, sample: &Sample) -> HeldAgainst {
         let answer = sample.text(REFERENCE_ANSWER).filter(|_| !self.params.without_reference_answer);
         let critique = sample.references.iter().find(|reference| !reference.trim().is_empty());
         HeldAgainst { answer: answer.map(str::to_owned), critique: critique.map(ToString::to_string) }
@@ -241,7 +241,9 @@ impl MetaCritiqueWork<'_> {
                     own_labels.extend(precision.iter().zip(&said).map(claim));
                     reference_labels.extend(recall.iter().zip(&covered).map(claim));
                 }
-                findings.tallies.push(CritiqueTally { precision: Tally::of(said), recall: Tally::of(covered) });
+                findings
+                    .tallies
+                    .push(CritiqueTally { precision: Tally::from_labels(said), recall: Tally::from_labels(covered) });
             }
         }
         let by_task = [("precision", own_labels), ("recall", reference_labels)];
@@ -378,14 +380,14 @@ fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodE
     };
     if let Some((candidate, _)) = candidates.iter().zip(&labelled.critiques).find(|(_, one)| lacks(one)) {
         let why = format!(
-            "the critique `{}` of sample `{}` has labels, and the claims that they are of are not in the file",
+            "the critique `{}` of sample `{}` has labels, but the file lacks its claims",
             candidate.id.escape_debug(),
             labelled.sample.id.escape_debug()
         );
-        return MethodError::refuse("--labels", why, "give the claims as `aius`, or leave --model out");
+        return MethodError::refuse("--labels", why, "add the claims as `aius`, or omit --model");
     }
     Ok(SampleClaims {
-        critiques: labelled.critiques.iter().map(|one| Aius::given(one.aius.clone())).collect(),
-        reference: (!labelled.reference.is_empty()).then(|| Aius::given(labelled.reference.clone())),
+        critiques: labelled.critiques.iter().map(|one| Aius::from_claims(one.aius.clone())).collect(),
+        reference: (!labelled.reference.is_empty()).then(|| Aius::from_claims(labelled.reference.clone())),
     })
 }

@@ -48,13 +48,13 @@ impl GivenAnswers {
             last_line = line as u64;
             match row {
                 Ok(AnswerRow { answer, .. }) if answer.chars().count() > LONGEST => {
-                    let why = format!("it has {} characters, and at most {LONGEST} are judged", answer.chars().count());
+                    let why = format!("it has {} characters; the maximum is {LONGEST}", answer.chars().count());
                     problems.push(line, LineError::content("answer", why).with_hint("shorten the answer"));
                 }
                 Ok(AnswerRow { id, question, answer }) => {
                     if let Some((first, ..)) = answers.get(&id) {
-                        let why = format!("the question `{}` has an answer on line {first}", id.escape_debug());
-                        problems.push(line, LineError::content("id", why).with_hint("leave one of both"));
+                        let why = format!("duplicate answer to `{}`, first on line {first}", id.escape_debug());
+                        problems.push(line, LineError::content("id", why).with_hint("keep one of them"));
                     } else {
                         answers.insert(id, (line, question, answer));
                     }
@@ -63,7 +63,7 @@ impl GivenAnswers {
             }
         }
         if answers.is_empty() && problems.is_empty() {
-            problems.push(1, LineError::content("", "the file holds no answer"));
+            problems.push(1, LineError::content("", "the file contains no answers"));
         }
         if !problems.is_empty() {
             return Err(DataError::Problems(problems));
@@ -86,18 +86,15 @@ impl GivenAnswers {
     fn answer(&self, asked: &AskedQuestion, stage: &'static str) -> Result<WrittenText, MethodError> {
         let refuse = |why: String| MethodError::Table { stage, path: self.path.clone(), line: self.last_line, why };
         let Some((question, answer)) = self.answers.get(&asked.id) else {
-            let why = format!("it has no answer to the question `{}`: {}", asked.id, asked.text);
+            let why = format!("the file has no answer to the question `{}`: {}", asked.id, asked.text);
             return MethodError::refuse(
                 format!("--answers {}", self.path.display()),
                 why,
-                "every question of the first round has to be answered; an empty answer says that there is none",
+                "answer every question of the first round; use an empty text for a missing answer",
             );
         };
         if let Some(other) = question.as_ref().filter(|question| question.trim() != asked.text) {
-            let why = format!(
-                "the answer `{}` is to {other:?}, and the question that is asked here is {:?}",
-                asked.id, asked.text
-            );
+            let why = format!("the answer `{}` belongs to {other:?}, but the question is {:?}", asked.id, asked.text);
             return Err(refuse(why));
         }
         let text = answer.trim().to_owned();

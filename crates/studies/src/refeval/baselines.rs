@@ -70,7 +70,7 @@ pub(super) struct ParterFigures {
 }
 
 impl ParterFigures {
-    fn of(by: &'static str, scored: &[(f64, bool)]) -> Self {
+    fn from_scores(by: &'static str, scored: &[(f64, bool)]) -> Self {
         let values =
             |is_right: bool| scored.iter().filter(move |(_, right)| *right == is_right).map(|(value, _)| *value);
         let (scores, gold): (Vec<f64>, Vec<f64>) =
@@ -86,15 +86,16 @@ impl ParterFigures {
 
     /// The figures as a table.
     pub(super) fn table(all: &[Self]) -> Table {
-        let columns = ["by", "units", "mean where correct", "mean where incorrect", "AUC"];
-        let mut table = Table::new("Metrics of answers against units", columns);
+        let columns = ["by", "units", "mean if correct", "mean if incorrect", "AUC"];
+        let mut table = Table::new("Metrics of answers and units", columns);
         for one in all {
             let numbers = [one.mean_correct, one.mean_incorrect, one.auc].map(number);
             table.push(cells![one.by, one.units].into_iter().chain(numbers));
         }
         table.note(
-            "Of the answer that covered a unit, against the unit. AUC: of a correct and an incorrect unit, how often the \
-             correct one has the higher number; .5 is chance. Correct is what people say, where they do, else the judge.",
+            "Each unit is compared with the answer that covered it. AUC: probability that a correct unit has a higher \
+             number than an incorrect one; chance is 0.5. Correctness is from human judgements if available, else from \
+             the judge.",
         );
         table
     }
@@ -118,7 +119,7 @@ pub(super) fn parters(
         .collect();
     let part = |by: &'static str, values: &[Option<f64>]| {
         let scored = covered.iter().zip(values).filter_map(|((_, unit), value)| Some(((*value)?, is_right(*unit)?)));
-        ParterFigures::of(by, &scored.collect::<Vec<_>>())
+        ParterFigures::from_scores(by, &scored.collect::<Vec<_>>())
     };
     let mut all = Vec::new();
     if work.params.has(RefEvalBaseline::Bleu) && !covered.is_empty() {

@@ -92,7 +92,7 @@ pub(super) struct ExaminationFigures {
 }
 
 impl ExaminationFigures {
-    pub(super) fn of(passages: &[Passage], units: &[Unit], states: &[UnitState]) -> Self {
+    pub(super) fn new(passages: &[Passage], units: &[Unit], states: &[UnitState]) -> Self {
         let by_document = by_document(passages, units, states);
         let (mut tally, mut vital, mut okay) = (UnitTally::default(), UnitTally::default(), UnitTally::default());
         for (unit, state) in units.iter().zip(states) {
@@ -149,7 +149,7 @@ impl ExaminationFigures {
         let (value, interval) = share(&self.coverage);
         row("coverage", value, interval, of(covered, units, "units"));
         let asked = of(covered, self.asked_for, "units that were asked for");
-        row("coverage of what was asked for", self.coverage_of_asked, Cell::Missing, asked);
+        row("coverage of units asked for", self.coverage_of_asked, Cell::Missing, asked);
         let (value, interval) = share(&self.recall);
         row("recall (all)", value, interval, of(correct, units, "units"));
         if self.weighed > 0 {
@@ -159,8 +159,9 @@ impl ExaminationFigures {
             row("recall (weighted)", self.weighted_recall, Cell::Missing, okay);
         }
         table.note(
-            "Accuracy: correct units of those that answers speak of. Coverage: units that they speak of; what no question \
-             asked for is not covered either. Recall: correct units of all. Intervals are by the jackknife over documents.",
+            "Accuracy: correct units among those covered by answers. Coverage: covered units among all; units that no \
+             question asked for count as uncovered. Recall: correct units among all. Intervals are from the jackknife \
+             over documents.",
         );
         table
     }
@@ -175,15 +176,15 @@ pub(super) fn rounds_table(rounds: &[RoundTally], ended: &str) -> Table {
             [one.round, one.open, one.clusters, one.questions, one.follow_ups, one.covered, one.correct, one.left];
         table.push(cells);
     }
-    table.note(format!("It ended there: {ended}."));
+    table.note(format!("Reason for ending: {ended}."));
     let point = |round: usize, open: usize| Point { x: round as f64, y: open as f64, band: None };
     let first = rounds.first().map(|first| point(0, first.open));
     let points = first.into_iter().chain(rounds.iter().map(|one| point(one.round, one.left))).collect();
     table.plots.push(Plot {
         id: "rounds".to_owned(),
-        title: "Units left by round".to_owned(),
-        caption: "Knowledge units that no answer has spoken of, behind each round. The steeper the line, the more the \
-                  evaluated model says when it is asked; where it lies flat nothing more comes."
+        title: "Uncovered units by round".to_owned(),
+        caption: "Knowledge units not covered by any answer after each round. A steep line means that the evaluated \
+                  model covers many units per round, a flat line that nothing new is covered."
             .to_owned(),
         drawing: Drawing::Lines {
             x: LineAxis::Counts("round".to_owned()),
@@ -240,7 +241,7 @@ pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> 
 /// The figures as a table.
 pub(super) fn interrogatives_table(all: &[InterrogativeFigures]) -> Table {
     let columns = ["question word", "questions", "units asked for", "covered", "correct", "accuracy"];
-    let mut table = Table::new("Questions by their word", columns);
+    let mut table = Table::new("Questions by interrogative", columns);
     for one in all {
         let covered = one.correct + one.incorrect;
         let accuracy = (covered > 0).then(|| one.correct as f64 / covered as f64);
@@ -260,7 +261,7 @@ pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<Option<usize>, usize> {
 
 /// The counts as a table.
 pub(super) fn ignored_table(counts: &BTreeMap<Option<usize>, usize>) -> Table {
-    let mut table = Table::new("Ignored units", ["left open by so many answers", "units"]);
+    let mut table = Table::new("Ignored units", ["number of answers that ignored them", "units"]);
     for (times, units) in counts {
         table.push(cells![times.map_or_else(|| Cell::from("never asked for"), Cell::from), *units]);
     }
@@ -269,15 +270,14 @@ pub(super) fn ignored_table(counts: &BTreeMap<Option<usize>, usize>) -> Table {
 
 /// Tokens per unit.
 pub(super) fn cost_table(tokens: &BTreeMap<&'static str, TokenTally>, units: usize) -> Table {
-    let columns = ["stage", "requests", "tokens in", "tokens out", "requests a unit", "in a unit", "out a unit"];
-    let mut table = Table::new("Cost by unit", columns);
+    let columns = ["stage", "requests", "tokens in", "tokens out", "requests per unit", "in per unit", "out per unit"];
+    let mut table = Table::new("Cost per unit", columns);
     let each = |count: usize| decimals((units > 0).then(|| count as f64 / units as f64), 2);
     for (stage, one) in tokens {
         push_cost(&mut table, stage, *one, &each);
     }
     push_cost(&mut table, "all", TokenTally::sum(tokens.values().copied()), &each);
-    table
-        .note("Tokens as if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
+    table.note("Tokens without prefix sharing; seconds by stage are in the manifest (`stages`).");
     table
 }
 
@@ -307,7 +307,7 @@ pub(super) struct VerdictAgreement {
 
 impl VerdictAgreement {
     /// Compares `said` with `other`, both by unit; `documents` has the document of each unit.
-    pub(super) fn of(
+    pub(super) fn new(
         by: &'static str,
         said: &[Option<Verdict>],
         other: &[Option<Verdict>],
@@ -356,14 +356,14 @@ impl VerdictAgreement {
 }
 
 /// The verdict on each covered unit.
-pub(super) fn said(results: &ExaminationResults) -> Vec<Option<Verdict>> {
+pub(super) fn covered_verdicts(results: &ExaminationResults) -> Vec<Option<Verdict>> {
     results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| Verdict::of_right(is_right))).collect()
 }
 
 /// The verdict on each unit, with `unrelated` for units that were asked for but not covered.
-pub(super) fn said_of_asked(results: &ExaminationResults) -> Vec<Option<Verdict>> {
+pub(super) fn verdicts_with_unrelated(results: &ExaminationResults) -> Vec<Option<Verdict>> {
     let open = results.units.iter().map(|unit| (unit.asked > 0).then_some(Verdict::Unrelated));
-    said(results).into_iter().zip(open).map(|(said, open)| said.or(open)).collect()
+    covered_verdicts(results).into_iter().zip(open).map(|(said, open)| said.or(open)).collect()
 }
 
 #[cfg(test)]

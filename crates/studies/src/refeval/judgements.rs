@@ -65,7 +65,7 @@ struct JudgementJson {
 }
 
 fn of_json(result: &GenerateResult) -> Answer<usize> {
-    let no_json = |_| Outcome::Unparsed { why: "it is not JSON with a reason and a verdict".to_owned() };
+    let no_json = |_| Outcome::Unparsed { why: "not JSON with a reason and a verdict".to_owned() };
     let answer = Answer::from_text(result, |text| serde_json::from_str::<JudgementJson>(text.trim()).map_err(no_json));
     let (value, text) = match answer.value {
         Some(JudgementJson { reason, verdict }) => (Some(verdict as usize), Some(reason)),

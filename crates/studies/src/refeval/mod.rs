@@ -39,7 +39,7 @@ use crate::builtin::Builtin;
 use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::question::LayoutOptions;
-use crate::question::given_twice;
+use crate::question::first_duplicate;
 use crate::{
     Input, Method, MethodError, MethodReport, ModelKind, Needs, Outcomes, RoleModel, Run, Signature, StageSpec,
 };
@@ -222,27 +222,27 @@ recall of each document) and `summary.json`.";
 fn check(params: &RefEvalParams, run: &Run<'_>) -> Result<(), MethodError> {
     match (&params.evaluated, &params.answers) {
         (None, None) if !run.staging().until.as_deref().is_some_and(|until| BEFORE_ANSWERS.contains(&until)) => {
-            let hint = "name a model with --evaluated, give its answers with --answers FILE, or have the questions \
-                        first: --until questions";
-            return MethodError::refuse("--evaluated", "nobody answers the questions", hint);
+            let hint = "name a model with --evaluated, pass its answers with --answers FILE, or stop at the questions: \
+                        --until questions";
+            return MethodError::refuse("--evaluated", "missing, and there is no --answers", hint);
         }
         (Some(_), Some(_)) => {
-            let hint = "leave one of both out";
-            return MethodError::refuse("--answers", "the answers are those of a file and of a model", hint);
+            let hint = "omit one of the two";
+            return MethodError::refuse("--answers", "cannot be combined with --evaluated", hint);
         }
         _ => {}
     }
     if params.overlap >= params.passage_tokens {
-        let why = "a passage would begin where the one before it does";
-        return MethodError::refuse(format!("--overlap {}", params.overlap), why, "take less than --passage-tokens");
+        let why = "it must be less than --passage-tokens";
+        return MethodError::refuse(format!("--overlap {}", params.overlap), why, "choose a smaller overlap");
     }
     if params.answers.is_some() && params.has(RefEvalBaseline::OneByOne) {
-        let why = "its questions are others, and the file has no answers to them";
-        return MethodError::refuse("--baseline one-by-one", why, "leave it out, or name a model with --evaluated");
+        let why = "it asks other questions, which the file does not answer";
+        return MethodError::refuse("--baseline one-by-one", why, "omit it, or name a model with --evaluated");
     }
-    if let Some(twice) = given_twice(&params.baseline) {
+    if let Some(twice) = first_duplicate(&params.baseline) {
         let twice = probity_options::name(twice);
-        return MethodError::refuse(format!("--baseline {twice}"), "given twice", "name each once");
+        return MethodError::refuse(format!("--baseline {twice}"), "repeated", "name each once");
     }
     Ok(())
 }
@@ -267,12 +267,12 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, Verdict>, DataError> {
         match row {
             Ok(GoldRow { unit, label }) => {
                 let Some(verdict) = Verdict::named(&label) else {
-                    let why = format!("`{}` is none of {}", label.escape_debug(), VERDICTS.join(", "));
+                    let why = format!("`{}` is not one of {}", label.escape_debug(), VERDICTS.join(", "));
                     problems.push(line, LineError::content("label", why));
                     continue;
                 };
                 if gold.insert(unit.clone(), verdict).is_some() {
-                    let why = format!("the unit `{}` has a label already", unit.escape_debug());
+                    let why = format!("duplicate label for the unit `{}`", unit.escape_debug());
                     problems.push(line, LineError::content("unit", why));
                 }
             }
@@ -280,7 +280,7 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, Verdict>, DataError> {
         }
     }
     if gold.is_empty() && problems.is_empty() {
-        problems.push(1, LineError::content("", "the file holds no label"));
+        problems.push(1, LineError::content("", "the file contains no labels"));
     }
     if problems.is_empty() { Ok(gold) } else { Err(DataError::Problems(problems)) }
 }
@@ -291,8 +291,8 @@ fn check_gold(gold: &BTreeMap<String, Verdict>, units: &[Unit]) -> Result<(), Me
     match gold.keys().find(|id| !known.contains(id.as_str())) {
         None => Ok(()),
         Some(id) => {
-            let why = format!("it has a label for the unit `{}`, which is none here", id.escape_debug());
-            MethodError::refuse("--gold", why, "units are called as in `knowledge.jsonl` of a run over these documents")
+            let why = format!("it has a label for the unknown unit `{}`", id.escape_debug());
+            MethodError::refuse("--gold", why, "use the unit ids of `knowledge.jsonl` from a run on these documents")
         }
     }
 }

@@ -158,8 +158,8 @@ impl ExamQuestion {
         Self { text: String::new(), targets: Vec::new(), leaked: Vec::new(), ended, prompt_tokens, tokens }
     }
 
-    fn of(result: &GenerateResult, units: &[&str], words: usize) -> Self {
-        let written = WrittenOutcome::of(result);
+    fn parse(result: &GenerateResult, units: &[&str], words: usize) -> Self {
+        let written = WrittenOutcome::from_result(result);
         if written.has_text() != Some(true) {
             return Self::none(QuestionOutcome::Text(written), result);
         }
@@ -284,7 +284,7 @@ impl Readout for QuestionReadout<'_> {
     }
 
     fn read_text(&self, number: usize, result: &GenerateResult) -> ExamQuestion {
-        self.unless_repeated(number, ExamQuestion::of(result, &self.texts(number), self.words as usize))
+        self.unless_repeated(number, ExamQuestion::parse(result, &self.texts(number), self.words as usize))
     }
 
     fn rows(&self, number: usize, identity: Value, question: &ExamQuestion) -> serde_json::Result<Vec<Value>> {
@@ -312,7 +312,7 @@ impl Readout for QuestionReadout<'_> {
         for id in given.targets.iter().chain(&given.leaked) {
             let Some(target) = units.iter().position(|unit| self.units[*unit].id == *id) else {
                 let known: Vec<&str> = units.iter().map(|unit| self.units[*unit].id.as_str()).collect();
-                let why = format!("`targets` names the unit {id:?}, and the cluster has {}", known.join(", "));
+                let why = format!("`targets` names the unit {id:?}, but the cluster has {}", known.join(", "));
                 return Err(why.into());
             };
             named.push(target);
@@ -360,7 +360,7 @@ mod tests {
     use crate::testing::generated;
 
     fn ended(text: &str, units: &[&str], words: usize) -> (&'static str, Vec<usize>, Vec<usize>) {
-        let question = ExamQuestion::of(&generated(text), units, words);
+        let question = ExamQuestion::parse(&generated(text), units, words);
         (question.ended.name(), question.targets, question.leaked)
     }
 

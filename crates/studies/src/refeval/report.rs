@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
-    ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_table, ignored, ignored_table, interrogatives,
-    interrogatives_table, rounds_table, said, said_of_asked,
+    ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_table, covered_verdicts, ignored, ignored_table,
+    interrogatives, interrogatives_table, rounds_table, verdicts_with_unrelated,
 };
 use super::judgements::{Verdict, covers};
 use super::plane::plane;
@@ -118,7 +118,7 @@ pub(super) fn report(
         outcomes.add_named(asked.answer.outcome());
         asked.judged.iter().for_each(|(_, judgement)| outcomes.add(&judgement.outcome));
     }
-    let figures = ExaminationFigures::of(work.passages, work.units, &results.units);
+    let figures = ExaminationFigures::new(work.passages, work.units, &results.units);
     let words = interrogatives(&results.asked);
     let counts = ignored(&results.units);
     let mut values = json!({
@@ -144,27 +144,28 @@ pub(super) fn report(
     if mass.answers > 0 {
         values["mass"] = json!(mass);
     }
-    let (own, documents) = (said(results), found.documents());
+    let (own, documents) = (covered_verdicts(results), found.documents());
     if let Some(single) = &found.single {
-        let of_single = ExaminationFigures::of(work.passages, work.units, &single.units);
+        let of_single = ExaminationFigures::new(work.passages, work.units, &single.units);
         let agreement = [
-            VerdictAgreement::of("in rounds", &own, &own, &documents),
-            VerdictAgreement::of("one by one", &said(single), &own, &documents),
+            VerdictAgreement::new("in rounds", &own, &own, &documents),
+            VerdictAgreement::new("one by one", &covered_verdicts(single), &own, &documents),
         ];
         values["one_by_one"] = json!({ "knowledge": of_single, "tokens": single.tokens, "agreement": agreement[1] });
         let mut table = VerdictAgreement::table("One by one", &agreement);
-        table.note("Agreement is with the verdicts of the rounds, over units that both cover.");
+        table.note("Agreement with the verdicts of the rounds, over units that both cover.");
         tables.push(table);
         let mut cost = cost_table(&single.tokens, work.units.len());
-        "Cost by unit, one by one".clone_into(&mut cost.title);
+        "Cost per unit, one by one".clone_into(&mut cost.title);
         tables.push(cost);
     }
     if let Some(blind) = &found.blind {
-        let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own, &documents);
+        let agreement = VerdictAgreement::new("without reference", &by_unit(results, blind), &own, &documents);
         values["no_reference"] = json!(agreement);
         let mut table = VerdictAgreement::table("The judge without reference", &[agreement]);
         table.note(
-            "A unit has the verdict on the whole answer that covered it; agreement is with the verdicts on units.",
+            "Each unit takes the verdict on the whole answer that covered it; agreement is with the verdicts on \
+             units.",
         );
         tables.push(table);
     }
@@ -175,8 +176,8 @@ pub(super) fn report(
     let agreement = found.against_people();
     if !agreement.is_empty() {
         values["gold"] = json!(agreement);
-        let mut table = VerdictAgreement::table("Against people's judgements", &agreement);
-        table.note("Accuracy is over all units that each covers; agreement over those that people judged too.");
+        let mut table = VerdictAgreement::table("Agreement with human judgements", &agreement);
+        table.note("Accuracy is over all units that each covers; agreement over those with a human judgement.");
         tables.push(table);
     }
     tables.retain(|table| !table.rows.is_empty());
@@ -205,7 +206,7 @@ fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Plot {
         let round = unit.covered.map_or(usize::MAX, |(_, round, _)| round);
         by_round.entry(round).or_default().push(Point { x: *x, y: *y, band: None });
     }
-    let name = |round| if round == usize::MAX { "left open".to_owned() } else { format!("round {round}") };
+    let name = |round| if round == usize::MAX { "uncovered".to_owned() } else { format!("round {round}") };
     let mut groups: Vec<Series> =
         by_round.into_iter().map(|(round, points)| Series { name: name(round), points }).collect();
     if groups.len() > SERIES {
@@ -216,8 +217,8 @@ fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Plot {
         id: "map".to_owned(),
         title: "Map of the units".to_owned(),
         caption:
-            "Each point is a knowledge unit, by the two principal components of its embedding: what lies together \
-                  is about the same. Colours tell in which round an answer spoke of it."
+            "Each point is a knowledge unit, placed by the first two principal components of its embedding; close \
+             points have similar content. Colours show the round in which an answer covered it."
                 .to_owned(),
         drawing: Drawing::Map { groups },
     }
@@ -298,14 +299,14 @@ impl ExaminationFindings<'_> {
         let unanswered = self.gold.iter().flatten().filter(|(unit, _)| is_open(unit)).count();
         let silent = self.passages.iter().filter(|one| one.units.is_empty()).count();
         let notes = [
-            (silent, "passages have no unit, and count nowhere"),
-            (unanswered, "labels by people are of units that no question asked for, and say nothing of the judge"),
-            (unweighed, "units have no weight that could be read, and count as vital"),
-            (wordy, "units were left out, having more words than --unit-words allows"),
-            (ungrounded, "units were left out, most of whose words are not in their passage"),
-            (repeated, "lines said a unit again, which counts once"),
-            (self.results.leaked, "times a question gave away a unit that it asked for, and was not judged by it"),
-            (self.unused, "answers in the file are to no question that was asked"),
+            (silent, "passages have no units and are not counted"),
+            (unanswered, "human labels are for units that no question asked for and are not compared"),
+            (unweighed, "units have no readable weight and count as vital"),
+            (wordy, "units were omitted because they have more words than --unit-words"),
+            (ungrounded, "units were omitted because most of their words are not in the passage"),
+            (repeated, "duplicate units count once"),
+            (self.results.leaked, "units were leaked by their question and not judged with it"),
+            (self.unused, "answers in the file match no question"),
         ];
         for (count, note) in notes.into_iter().filter(|(count, _)| *count > 0) {
             table.note(format!("{count} {note}"));
@@ -320,7 +321,7 @@ impl ExaminationFindings<'_> {
                 .filter(|(name, _)| **name != "asked")
                 .map(|(name, count)| format!("{count} {name}"))
                 .collect();
-            table.note(format!("questions that were not asked: {}", each.join(", ")));
+            table.note(format!("rejected questions: {}", each.join(", ")));
         }
     }
 
@@ -340,7 +341,7 @@ impl ExaminationFindings<'_> {
     }
 
     fn mass(&self) -> Mass {
-        Mass::of(self.judgements().filter_map(|one| Some((one.mass?, one.outcome.is_low_mass()))))
+        Mass::from_answers(self.judgements().filter_map(|one| Some((one.mass?, one.outcome.is_low_mass()))))
     }
 
     /// Agreement with human judgements, if available.
@@ -348,14 +349,14 @@ impl ExaminationFindings<'_> {
         let Some(gold) = &self.gold else { return Vec::new() };
         let people: Vec<Option<Verdict>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
         let documents = self.documents();
-        let own = said_of_asked(&self.results);
-        let mut all = vec![VerdictAgreement::of("in rounds", &own, &people, &documents)];
+        let own = verdicts_with_unrelated(&self.results);
+        let mut all = vec![VerdictAgreement::new("in rounds", &own, &people, &documents)];
         let blind = self.blind.iter().map(|blind| by_unit(&self.results, blind));
-        all.extend(blind.map(|said| VerdictAgreement::of("without reference", &said, &people, &documents)));
+        all.extend(blind.map(|said| VerdictAgreement::new("without reference", &said, &people, &documents)));
         all.extend(
-            self.single
-                .iter()
-                .map(|single| VerdictAgreement::of("one by one", &said_of_asked(single), &people, &documents)),
+            self.single.iter().map(|single| {
+                VerdictAgreement::new("one by one", &verdicts_with_unrelated(single), &people, &documents)
+            }),
         );
         all
     }
@@ -372,14 +373,14 @@ fn conclusion(
     let rounds = counted(found.results.rounds.len(), "round");
     let never = found.results.units.iter().filter(|unit| unit.asked == 0).count();
     let says = format!(
-        "Of {} in {} {} spoke of {} ({}); {} of these are correct{}",
+        "Of {} in {}, {} covered {} ({}); {} of these are correct{}",
         counted(tally.units, "unit"),
         rounds,
         found.examined(),
         tally.correct + tally.incorrect,
         number(figures.coverage.figure.share),
         number(figures.accuracy.figure.share),
-        if never > 0 { format!("; {} were never asked for", thousands(never as u64)) } else { String::new() }
+        if never > 0 { format!("; no question asked for {}", thousands(never as u64)) } else { String::new() }
     );
     let covered = tally.correct + tally.incorrect;
     let judged = found.judgements().count();
@@ -389,10 +390,10 @@ fn conclusion(
     let (trust, because) = if covered == 0 && judged == 0 {
         let ended: Vec<String> =
             found.results.questions.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        let ended = if ended.is_empty() { "there were none".to_owned() } else { ended.join(", ") };
-        (Trust::Unreliable, format!("no question could be asked ({ended}): take another evaluator"))
+        let ended = if ended.is_empty() { "none were written".to_owned() } else { ended.join(", ") };
+        (Trust::Unreliable, format!("no valid questions ({ended}); use another evaluator"))
     } else if covered == 0 {
-        (Trust::Unreliable, "no answer was found to speak of any unit".to_owned())
+        (Trust::Unreliable, "no answer covers any unit".to_owned())
     } else if low > 0.5 {
         (Trust::Unreliable, "most judgements have low label mass".to_owned())
     } else if let Some(people) = people.filter(|people| people.units > 0) {
@@ -400,20 +401,20 @@ fn conclusion(
         // Even with a good judge, an examination that omits many units says little about the model's knowledge.
         let is_partial = never as f64 > MANY_UNSCORED * tally.units as f64;
         if trust == Trust::Reliable && is_partial {
-            (Trust::Caution, format!("{never} of {} units were never asked for; {why}", tally.units))
+            (Trust::Caution, format!("no question asked for {never} of {} units; {why}", tally.units))
         } else {
             (trust, why)
         }
     } else if one_sided {
-        (Trust::Caution, "all judgements are the same: a judge that always says so would say it here, too".to_owned())
+        (Trust::Caution, "all judgements are equal, so a judge with a constant verdict cannot be ruled out".to_owned())
     } else if judged >= FEW_JUDGEMENTS && (open as f64) < HARDLY * judged as f64 {
         let why = format!(
-            "of {judged} judgements {open} say that an answer leaves the unit open: the judge may not tell what is wrong from \
-             what is not said; --gold holds it against people"
+            "of {judged} judgements only {open} find a unit uncovered: the judge may not distinguish wrong from \
+             missing content; compare it with human judgements (--gold)"
         );
         (Trust::Caution, why)
     } else {
-        (Trust::Caution, "nobody has checked these judgements: --gold holds them against people's".to_owned())
+        (Trust::Caution, "not compared with human judgements (--gold)".to_owned())
     };
     let figures = json!({
         "accuracy": figures.accuracy.figure.share, "accuracy_interval": figures.accuracy.interval,
@@ -427,7 +428,7 @@ fn conclusion(
 fn against_people(people: &VerdictAgreement) -> (Trust, String) {
     let VerdictAgreement { units, agree, majority, kappa, kappa_interval, .. } = people;
     let said = format!(
-        "people say the same of {} of {}; always saying what they say most often would agree in {}",
+        "agreement with human judgements {} on {}; the majority verdict has {}",
         number(*agree),
         counted(*units, "unit"),
         number(*majority)
@@ -436,7 +437,7 @@ fn against_people(people: &VerdictAgreement) -> (Trust, String) {
         _ if *units < FEW_UNITS => (
             Trust::Caution,
             format!(
-                "only {} checked, and {FEW_UNITS} would say more",
+                "only {} checked by people; at least {FEW_UNITS} are needed",
                 if *units == 1 { "one unit was".to_owned() } else { format!("{units} units were") }
             ),
         ),
@@ -446,7 +447,7 @@ fn against_people(people: &VerdictAgreement) -> (Trust, String) {
         }
         (Some(kappa), None) => (
             Trust::Caution,
-            format!("{said} (κ {}, without an interval: too few documents, or all alike)", fixed(*kappa, 2)),
+            format!("{said} (κ {}, without an interval: too few documents, or all equal)", fixed(*kappa, 2)),
         ),
         (Some(kappa), _) if *kappa > 0.4 => (Trust::Reliable, format!("{said} (κ {})", fixed(*kappa, 2))),
         (Some(kappa), _) => (Trust::Caution, format!("{said} (κ {})", fixed(*kappa, 2))),

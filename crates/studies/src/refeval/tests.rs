@@ -7,7 +7,7 @@ use probity_metrics::MetricModels;
 use serde_json::{Value, json};
 
 use crate::order_tests::shuffled;
-use crate::testing::{configured, generated, scored_by, told, written_by};
+use crate::testing::{configured, error_text, generated, scored_by, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
 
 /// The number of units in each document.
@@ -323,7 +323,7 @@ fn answers_come_from_a_file_as_far_as_it_goes() {
         (&[json!({"id": "1.0.1"})][..], "missing field `answer`"),
         (&[][..], "holds no answer"),
     ] {
-        let error = told(&answered(rows).0.expect_err("refused"));
+        let error = error_text(&answered(rows).0.expect_err("refused"));
         assert!(error.contains(part) && error.contains("answers.jsonl"), "{part}\n{error}");
     }
 }
@@ -363,21 +363,22 @@ fn tables_and_options_that_do_not_fit_are_refused() {
         ),
         (Vec::new(), "the units of passage 1 of `d0`"),
     ] {
-        let error = told(&given("units", &rows).expect_err("refused"));
+        let error = error_text(&given("units", &rows).expect_err("refused"));
         assert!(error.contains(part), "{part}\n{error}");
     }
     let questions = [json!({"id": "1.0.1", "question": "What?", "targets": ["d0/1.99"]})];
-    let error = told(&given("questions", &questions).expect_err("refused"));
+    let error = error_text(&given("questions", &questions).expect_err("refused"));
     assert!(error.contains("`targets` names the unit \"d0/1.99\""), "{error}");
-    let refused = |args: &str| told(&run(&format!("refeval --documents {documents} {args}")).0.expect_err("refused"));
+    let refused =
+        |args: &str| error_text(&run(&format!("refeval --documents {documents} {args}")).0.expect_err("refused"));
     assert!(refused("--answers x.jsonl").contains("of a file and of a model"));
     assert!(refused("--overlap 300").contains("--passage-tokens"));
     assert!(refused("--baseline bleu --baseline bleu").contains("given twice"));
     let alone = run_with(&format!("refeval --documents {documents}"), Staging::default(), None).0;
-    assert!(told(&alone.expect_err("refused")).contains("nobody answers"));
+    assert!(error_text(&alone.expect_err("refused")).contains("nobody answers"));
     let absent =
         run_with("refeval --documents /nowhere/at/all.txt --evaluated x", Staging::default(), Some(&evaluated()));
-    assert!(told(&absent.0.expect_err("refused")).contains("/nowhere/at/all.txt"));
+    assert!(error_text(&absent.0.expect_err("refused")).contains("/nowhere/at/all.txt"));
 }
 
 #[test]
@@ -414,7 +415,7 @@ fn people_are_heard_where_they_judged() {
     assert_eq!(gold(10, &silent).expect("runs").verdict[0].trust, crate::Trust::Unreliable);
     let few = gold(2, &judged).expect("runs").verdict[0].clone();
     assert!(few.trust == crate::Trust::Caution && few.because.contains("only 8 units were checked"), "{few:?}");
-    let error = told(&gold(1, &|_, _| "so-so").expect_err("refused"));
+    let error = error_text(&gold(1, &|_, _| "so-so").expect_err("refused"));
     assert!(error.contains("lines 1, 2, 3, 4") && error.contains("none of correct, incorrect, unrelated"), "{error}");
 }
 

@@ -81,8 +81,8 @@ pub(super) struct PassageUnits {
 const NO_UNITS: &str = "no_units";
 
 impl PassageUnits {
-    fn of(result: &GenerateResult, words: usize, passage: &str) -> Self {
-        let written = WrittenOutcome::of(result);
+    fn parse(result: &GenerateResult, words: usize, passage: &str) -> Self {
+        let written = WrittenOutcome::from_result(result);
         let is_cut = written == WrittenOutcome::Truncated;
         let (lines, repeated) = listed(whole_lines(&list_text(result), is_cut));
         let lines: Vec<String> = lines.into_iter().filter(|line| !is_none(line)).collect();
@@ -93,7 +93,7 @@ impl PassageUnits {
         let units: Vec<_> =
             lines.into_iter().filter(|line| count_words(line) <= words).map(|line| (line, None)).collect();
         let ungrounded = strange.len();
-        let ended = ListedOutcome::of(written, units.len(), NO_UNITS);
+        let ended = ListedOutcome::new(written, units.len(), NO_UNITS);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { wordy: all - ungrounded - units.len(), ungrounded, units, ended, repeated, prompt_tokens, tokens }
     }
@@ -129,7 +129,7 @@ pub(super) struct UnitsReadout<'a> {
 }
 
 impl UnitsReadout<'_> {
-    fn words(&self) -> usize {
+    fn max_words(&self) -> usize {
         self.params.unit_words as usize
     }
 }
@@ -143,7 +143,7 @@ impl Readout for UnitsReadout<'_> {
     }
 
     fn read_text(&self, number: usize, result: &GenerateResult) -> PassageUnits {
-        PassageUnits::of(result, self.words(), &self.passages[number].text)
+        PassageUnits::parse(result, self.max_words(), &self.passages[number].text)
     }
 
     /// A passage without units has one row with the reason.
@@ -155,7 +155,7 @@ impl Readout for UnitsReadout<'_> {
             if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
                 row["weight"] = json!(WEIGHTS[usize::from(!weight)]);
             }
-            found.ended.tell(&mut row)?;
+            found.ended.write_into(&mut row)?;
             row["wordy"] = json!(found.wordy);
             row["ungrounded"] = json!(found.ungrounded);
             row["repeated"] = json!(found.repeated);
@@ -173,7 +173,7 @@ impl Readout for UnitsReadout<'_> {
         let passage = &self.passages[number];
         let Some(first) = rows.first() else {
             let Passage { document, number, .. } = passage;
-            let why = format!("before this line a row is missing: the units of passage {number} of `{document}`");
+            let why = format!("a row is missing before this line: the units of passage {number} of `{document}`");
             return Err(why.into());
         };
         let given: GivenUnit = from_value(first)?;
@@ -181,19 +181,19 @@ impl Readout for UnitsReadout<'_> {
         for row in rows {
             let one: GivenUnit = from_value(row)?;
             if one.number.is_some_and(|number| number != units.len() + 1) {
-                return Err(format!("`number` is {}, and this is unit {}", row["number"], units.len() + 1).into());
+                return Err(format!("`number` is {}, but this is unit {}", row["number"], units.len() + 1).into());
             }
             let weight = match one.weight.as_deref() {
                 None => None,
                 Some("vital") => Some(true),
                 Some("okay") => Some(false),
-                Some(other) => return Err(format!("`weight` is {other:?}, and may be vital or okay").into()),
+                Some(other) => return Err(format!("`weight` is {other:?}; expected vital or okay").into()),
             };
             match one.unit.as_deref().map(str::trim) {
                 Some("") => return Err("`unit` is empty".into()),
-                Some(unit) if count_words(unit) > self.words() => {
-                    let (words, most) = (count_words(unit), self.words());
-                    return Err(format!("`unit` has {words} words, and --unit-words allows {most}").into());
+                Some(unit) if count_words(unit) > self.max_words() => {
+                    let (words, most) = (count_words(unit), self.max_words());
+                    return Err(format!("`unit` has {words} words, but --unit-words is {most}").into());
                 }
                 Some(unit) => units.push((unit.to_owned(), weight)),
                 None if rows.len() > 1 => return Err("`unit` is missing".into()),
@@ -210,7 +210,7 @@ impl Readout for UnitsReadout<'_> {
     fn stand_in(&self, number: usize) -> PassageUnits {
         let in_passage = (count_words(&self.passages[number].text) / 4).max(1);
         let count = in_passage.min((self.params.max_tokens as usize / SHORT_UNIT).max(1));
-        let unit = |place: usize| (dry_text(format_args!("{number}.{place}"), self.words() - 1), None);
+        let unit = |place: usize| (dry_text(format_args!("{number}.{place}"), self.max_words() - 1), None);
         let ended = ListedOutcome::Text(WrittenOutcome::Written);
         let units = (0..count).map(unit).collect();
         PassageUnits { units, ended, wordy: 0, ungrounded: 0, repeated: 0, prompt_tokens: None, tokens: None }
@@ -273,7 +273,7 @@ pub(super) fn weights_stage<'a>(
         let slots = vec![("passage", passages[unit.passage].text.as_str()), ("unit", unit.text.as_str())];
         Query::new(format!("{}/{WEIGHTED}", unit.id), unit.id.as_str(), json!({ "unit": unit.id }), prompt, slots)
     };
-    let readout = ChoiceReadout::new(LabelSet::words(WEIGHTS)?, ChoiceFields::of_two("weight", WEIGHTS));
+    let readout = ChoiceReadout::new(LabelSet::from_words(WEIGHTS)?, ChoiceFields::of_two("weight", WEIGHTS));
     let queries = units.iter().map(query).collect();
     Ok(QueryStage { name: WEIGHTED, model, queries, readout, inputs, in_rounds: false, earlier_fields: &["unit"] })
 }

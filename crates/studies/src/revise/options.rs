@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::attributes::{self, AttributeWords, words};
+use crate::attributes::{self, AttributeWords, attribute_words};
 use crate::judge::Mode;
-use crate::question::{LayoutOptions, criteria, given_twice, text_or_file};
+use crate::question::{LayoutOptions, criteria, first_duplicate, text_or_file};
 
 /// How a reference is generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -139,7 +139,7 @@ impl RevisionFocus {
     fn aspect(aspect: &Aspect) -> Result<Self, MethodError> {
         let Aspect { name, meaning } = aspect;
         let known = ASPECTS.iter().find(|(known, ..)| known == name);
-        let of_list = words(name, None);
+        let of_list = attribute_words(name, None);
         let comparative = known.map_or(of_list.comparative, |(_, comparative, _)| (*comparative).to_owned());
         let built_in = known.map(|(.., text)| *text).or_else(|| attributes::lookup(name).map(|known| known.definition));
         let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
@@ -147,8 +147,8 @@ impl RevisionFocus {
             let known: Vec<&str> = known.collect();
             let near = probity_lm::did_you_mean(probity_lm::nearest(name, known.iter().copied()));
             let known = known.join(", ");
-            let why = format!("no meaning of `{name}` is built in{near}");
-            let hint = format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}");
+            let why = format!("no built-in meaning of `{name}`{near}");
+            let hint = format!("define it with --aspect '{name}=MEANING', or use one of {known}");
             return MethodError::refuse(format!("--aspect {name}"), why, hint);
         };
         Ok(Self { name: Some(name.clone()), comparative, criteria })
@@ -169,7 +169,7 @@ pub(crate) enum OwnTemplateError {
     #[error("expected KIND=FILE, such as adapted=mine.j2")]
     Form,
     /// An unknown kind of reference.
-    #[error("`{}` is none of {}", .0.escape_debug(), RevisionKind::ALL.map(RevisionKind::as_str).join(", "))]
+    #[error("`{}` is not one of {}", .0.escape_debug(), RevisionKind::ALL.map(RevisionKind::as_str).join(", "))]
     Kind(String),
 }
 
@@ -248,8 +248,8 @@ impl ReviserOptions {
     /// The distinct aspects.
     pub(crate) fn aspects(&self) -> Result<Vec<RevisionFocus>, MethodError> {
         let names: Vec<&str> = self.aspect.iter().map(|aspect| aspect.name.as_str()).collect();
-        if let Some(twice) = given_twice(&names) {
-            return MethodError::refuse(format!("--aspect {twice}"), "given twice", "name each aspect once");
+        if let Some(twice) = first_duplicate(&names) {
+            return MethodError::refuse(format!("--aspect {twice}"), "repeated", "name each aspect once");
         }
         let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
         let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };
@@ -259,12 +259,12 @@ impl ReviserOptions {
     /// Refuses options that do not apply to any of `kinds`.
     pub(crate) fn check(&self, kinds: &[RevisionKind], option: &str) -> Result<(), MethodError> {
         if !self.aspect.is_empty() && !kinds.contains(&RevisionKind::Aspects) {
-            let hint = format!("say {option} aspects, or leave --aspect out");
-            return MethodError::refuse("--aspect", format!("only {option} aspects revises by aspects"), hint);
+            let hint = format!("use {option} aspects, or omit --aspect");
+            return MethodError::refuse("--aspect", format!("requires {option} aspects"), hint);
         }
         if let Some(own) = self.reviser_template.iter().find(|own| !kinds.contains(&own.kind)) {
-            let why = format!("references of kind {} are not asked for", own.kind);
-            let hint = format!("say {option} {}, or leave it out", own.kind);
+            let why = format!("references of kind {} are not requested", own.kind);
+            let hint = format!("use {option} {}, or omit it", own.kind);
             return MethodError::refuse(format!("--reviser-template {}={}", own.kind, own.file), why, hint);
         }
         Ok(())
@@ -274,8 +274,8 @@ impl ReviserOptions {
     pub(crate) fn check_mode(kinds: &[RevisionKind], mode: Mode, option: &str) -> Result<(), MethodError> {
         let only_pairs = kinds.iter().find(|kind| matches!(kind, RevisionKind::Both | RevisionKind::Each));
         only_pairs.filter(|_| mode == Mode::Pointwise).map_or(Ok(()), |kind| {
-            let why = "it is a reference for pairs, and candidates are judged each by itself";
-            let hint = format!("say {option} adapted, which revises each candidate, or --mode pairwise");
+            let why = "it is a reference for pairs, but candidates are judged individually";
+            let hint = format!("use {option} adapted, which revises each candidate, or --mode pairwise");
             MethodError::refuse(format!("{option} {kind}"), why, hint)
         })
     }

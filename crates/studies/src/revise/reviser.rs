@@ -182,8 +182,8 @@ impl<'a> Reviser<'a> {
     }
 
     /// Whether all texts that the prompt requires exist.
-    fn can_be_asked(&self, job: &RevisionJob) -> bool {
-        let shown = self.shown(job);
+    fn has_all_texts(&self, job: &RevisionJob) -> bool {
+        let shown = self.slot_texts(job);
         let is_there = |name: &str| shown.iter().any(|(slot, text)| *slot == name && !text.trim().is_empty());
         match (job.primary, job.guidance, job.paraphrase) {
             (None, None, None) => is_there("instruction") || is_there("context"),
@@ -193,7 +193,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    fn shown(&self, job: &RevisionJob) -> Vec<(&'static str, &'a str)> {
+    fn slot_texts(&self, job: &RevisionJob) -> Vec<(&'static str, &'a str)> {
         let sample = &self.samples[job.item];
         let text = |candidate: usize| &*sample.candidates[candidate].text;
         let mut shown = material(sample).to_vec();
@@ -206,7 +206,7 @@ impl<'a> Reviser<'a> {
     /// The prompt of a job; the stage has checked that it renders.
     pub(crate) fn prompt(&self, job: &RevisionJob) -> Prompt {
         let prompt = &self.sets[job.set].prompt;
-        let rendered = prompt.render(&self.samples[job.item].id, &self.shown(job), &[]);
+        let rendered = prompt.render(&self.samples[job.item].id, &self.slot_texts(job), &[]);
         prompt.lay_out(rendered.expect("it could be rendered before"))
     }
 
@@ -218,7 +218,10 @@ impl<'a> Reviser<'a> {
         let parts = focus.name.iter().cloned().chain(candidate).chain(paraphrase);
         let id = parts.fold(format!("{}/{kind}", sample.id), |id, part| format!("{id}/{part}"));
         let identity = json!(RevisionIdentity::new(self, *job));
-        Query { is_asked: self.can_be_asked(job), ..Query::new(id, &*sample.id, identity, prompt, self.shown(job)) }
+        Query {
+            is_asked: self.has_all_texts(job),
+            ..Query::new(id, &*sample.id, identity, prompt, self.slot_texts(job))
+        }
     }
 
     /// The stage that generates all references with this model; `params` are the method's options.
@@ -249,7 +252,7 @@ impl<'a> Reviser<'a> {
             None => (0..sample.candidates.len()).collect(),
         };
         let others: Vec<&str> = compared.iter().map(|candidate| &*sample.candidates[*candidate].text).collect();
-        compared.iter().copied().zip(measures.of(text, &others)).collect()
+        compared.iter().copied().zip(measures.similarities(text, &others)).collect()
     }
 }
 
@@ -284,7 +287,7 @@ impl Readout for RevisionReadout<'_, '_> {
     }
 
     fn read_text(&self, number: usize, result: &GenerateResult) -> Revision {
-        self.revision(number, WrittenText::of(result))
+        self.revision(number, WrittenText::from_result(result))
     }
 
     fn unasked(&self, number: usize, _: bool) -> Result<Option<Revision>, MethodError> {
@@ -301,7 +304,7 @@ impl Readout for RevisionReadout<'_, '_> {
 
     fn stand_in(&self, number: usize) -> Revision {
         // Not compared with the candidates: this is slow, and meaningless for a stand-in.
-        let made = WrittenText::of(&dry_result(number, self.reviser.how.max_tokens as usize));
+        let made = WrittenText::from_result(&dry_result(number, self.reviser.how.max_tokens as usize));
         Revision { made, ..Revision::without_text(self.jobs[number]) }
     }
 }
@@ -310,7 +313,7 @@ fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -
     let own: Vec<_> = how.options.reviser_template.iter().filter(|own| own.kind == kind).collect();
     if let [first, _, ..] = own.as_slice() {
         let option = format!("--reviser-template {kind}={}", first.file);
-        return MethodError::refuse(option, "this kind is given twice", "give one template for each kind");
+        return MethodError::refuse(option, "repeated kind", "pass one template per kind");
     }
     let name = match kind {
         RevisionKind::Adapted | RevisionKind::Aspects if how.mode == Mode::Pairwise => "adapted",

@@ -128,10 +128,10 @@ impl RevisionTally {
     /// One per set of the reviser.
     pub(crate) fn all(reviser: &Reviser<'_>, revisions: &[Revision]) -> Vec<Self> {
         let of_set = |set: usize| revisions.iter().filter(|one| one.job.set == set).collect::<Vec<_>>();
-        (0..reviser.sets.len()).map(|set| Self::of(reviser, set, &of_set(set))).collect()
+        (0..reviser.sets.len()).map(|set| Self::new(reviser, set, &of_set(set))).collect()
     }
 
-    fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
+    fn new(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
         let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
         let is_usable = |revision: &Revision| revision.is_usable(reviser.how.options.use_truncated);
         // Unusable references are never compared with, so they do not count.
@@ -173,18 +173,18 @@ pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conc
     let (all, usable, truncated) = (sum(|one| one.references), sum(|one| one.usable), sum(|one| one.truncated));
     let unchanged = sum(|one| one.unchanged.unwrap_or(0));
     let not_made = all - usable - if use_truncated { 0 } else { truncated };
-    let counts = [("unchanged", unchanged), ("cut off", truncated), ("not made", not_made)];
+    let counts = [("unchanged", unchanged), ("truncated", truncated), ("missing", not_made)];
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);
     let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {}", thousands(count as u64))).collect();
     let counts = if counts.is_empty() { String::new() } else { format!("; {}", counts.join(", ")) };
     let (trust, because) = if usable == 0 {
-        (Trust::Unreliable, "there is no reference to trust; the outcomes say why")
+        (Trust::Unreliable, "there are no usable references; see the outcomes")
     } else {
-        (Trust::Caution, "nobody has judged these texts; read some before anything is held against them")
+        (Trust::Caution, "these texts have not been judged; read some before using them as references")
     };
     Conclusion {
         about: None,
-        says: format!("{} of {} can be used{counts}", thousands(usable as u64), counted(all, "reference")),
+        says: format!("{} of {} are usable{counts}", thousands(usable as u64), counted(all, "reference")),
         agreement: None,
         trust,
         because: because.to_owned(),
@@ -211,8 +211,8 @@ pub(crate) fn revisions_table(tallies: &[RevisionTally]) -> Table {
         table.push(names.into_iter().chain(counts).chain(others).chain(numbers));
     }
     table.note(
-        "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; \
-         tokens: mean length. Means are over the usable references.",
+        "Similarity to the revised text (for answers and paraphrases: to the candidates), mean from 0 to 1; tokens: \
+         mean length. Means are over usable references.",
     );
     table
 }

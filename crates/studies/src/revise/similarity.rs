@@ -36,7 +36,7 @@ impl Measures {
     }
 
     /// The similarity of `text` to each of `others`, in order.
-    pub(crate) fn of(&self, text: &str, others: &[&str]) -> Vec<Similarity> {
+    pub(crate) fn similarities(&self, text: &str, others: &[&str]) -> Vec<Similarity> {
         if others.is_empty() {
             return Vec::new();
         }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn likeness_is_one_for_the_same_and_counts_edits() {
         let measures = Measures::new();
-        let found = measures.of("a cat sat", &["a cat sat", "a dog sat", ""]);
+        let found = measures.similarities("a cat sat", &["a cat sat", "a dog sat", ""]);
         assert_eq!(found[0], Similarity { char: Some(1.0), word: Some(1.0), rouge_l: Some(1.0) });
         // Three of nine characters; one of three words; two common words of three each.
         let near = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() < 1e-12);
@@ -71,6 +71,6 @@ mod tests {
             "{found:?}"
         );
         assert_eq!((found[2].char, found[2].word), (Some(0.0), Some(0.0)));
-        assert_eq!(measures.of("", &[""])[0].char, None);
+        assert_eq!(measures.similarities("", &[""])[0].char, None);
     }
 }

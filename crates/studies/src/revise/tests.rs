@@ -4,7 +4,7 @@ use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, ScriptedModel};
 use serde_json::{Value, json};
 
 use crate::Trust;
-use crate::testing::{generated, run, run_from, sample, told};
+use crate::testing::{error_text, generated, run, run_from, sample};
 
 /// A model that generates `answer` of the prompt.
 fn writer(answer: impl Fn(&str) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
@@ -173,7 +173,7 @@ fn options_that_nothing_looks_at_are_refused() {
         ("revise --kind diversified", "no sample has references"),
         ("revise --attribute zest", "--criteria"),
     ] {
-        let error = told(&run(args, &pairs(1), &model).0.expect_err(args));
+        let error = error_text(&run(args, &pairs(1), &model).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
 }

@@ -44,7 +44,7 @@ struct UnitWithGold {
 }
 
 impl Effect {
-    fn of(reference: Reference, group: &'static str, known: &[UnitWithGold], pairs: bool) -> Self {
+    fn new(reference: Reference, group: &'static str, known: &[UnitWithGold], pairs: bool) -> Self {
         let performance = |said: fn(&UnitWithGold) -> f64| {
             if pairs {
                 return mean(known.iter().map(said));
@@ -91,14 +91,14 @@ pub(super) fn effects(
         let known = |number: usize| known(samples, units[number], attributes, number, [evaluator, free], similarity);
         let mut known: Vec<UnitWithGold> = order.iter().copied().filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
-        effects.push(Effect::of(*reference, "all", &known, pairs));
+        effects.push(Effect::new(*reference, "all", &known, pairs));
         // Distances are smallest for the most similar texts.
         let alike = |one: &UnitWithGold| similarity.direction.upwards(one.similarity);
         known.sort_by(|a, b| alike(a).total_cmp(&alike(b)));
         let thirds =
             ["least alike", "between", "most alike"].into_iter().enumerate().filter(|_| pairs && known.len() >= 6);
         effects.extend(thirds.map(|(k, group)| {
-            Effect::of(*reference, group, &known[k * known.len() / 3..(k + 1) * known.len() / 3], true)
+            Effect::new(*reference, group, &known[k * known.len() / 3..(k + 1) * known.len() / 3], true)
         }));
     }
     effects
@@ -167,7 +167,7 @@ pub(super) fn disagreements_table(disagreements: &[Disagreement]) -> Table {
     for one in disagreements {
         table.push(cells![&one.first, &one.second, number(one.share), one.both]);
     }
-    table.note("The share of pairs decided by both on which they differ; a tie differs from a preference.");
+    table.note("Share of pairs with different verdicts, over pairs decided by both; a tie differs from a preference.");
     table
 }
 
@@ -213,15 +213,15 @@ fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference
 }
 
 pub(super) fn tokens_table(tokens: &[ReferenceTokens], pairs: bool) -> Table {
-    let mut table = Table::new("Tokens", ["reference", "to make it", "to judge", "together"]);
+    let mut table = Table::new("Tokens", ["reference", "to generate it", "to judge", "together"]);
     for one in tokens {
         let cells = [one.revising, one.judging, one.together()].map(whole);
         table.push(cells![one.reference.to_string()].into_iter().chain(cells));
     }
     let what = if pairs { "pair, judged in both orders" } else { "candidate and attribute" };
     table.note(format!(
-        "Tokens of prompts and answers, as if nothing were shared, per {what} with such a reference; to make it: also \
-         those of references that came to nothing."
+        "Tokens of prompts and answers, without prefix sharing, per {what} with such a reference; to generate it: \
+         including unusable references."
     ));
     table
 }
@@ -257,11 +257,11 @@ pub(super) fn spent(
     let of_judge = |reference: Reference| {
         let evaluator = by_judge(evaluators, reference).expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
-        (PreferenceAgreement::of(&points(&evaluator.says)), tokens.together())
+        (PreferenceAgreement::from_points(&points(&evaluator.says)), tokens.together())
     };
     let (one, one_tokens) = of_judge(Reference::None);
     let (adapted, adapted_tokens) = of_judge(Reference::Adapted);
-    let three = PreferenceAgreement::of(&points(&asking.settle(verdicts, Reference::None, false, true)));
+    let three = PreferenceAgreement::from_points(&points(&asking.settle(verdicts, Reference::None, false, true)));
     let three_tokens = asking.tokens(verdicts, Reference::None, true) as f64 / asking.units.len() as f64;
     let three_tokens = (!asking.units.is_empty()).then_some(three_tokens);
     vec![
@@ -277,7 +277,7 @@ pub(super) fn spent_table(spent: &[CostMatch]) -> Table {
         let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), whole(one.tokens)];
         table.push(cells![one.way].into_iter().chain(cells));
     }
-    table.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");
+    table.note("Tokens of prompts and answers per pair, in both orders, without prefix sharing.");
     table
 }
 
@@ -304,11 +304,11 @@ mod tests {
             one(1, 8.0, 2.0),
             one(1, 9.0, 3.0),
         ];
-        let effect = Effect::of(Reference::Adapted, "all", &known, false);
+        let effect = Effect::new(Reference::Adapted, "all", &known, false);
         assert_eq!((effect.with_reference, effect.without, effect.effectiveness), (Some(1.0), Some(1.0), Some(1.0)));
         let constant = [known[0], known[1], one(1, 7.0, 1.0), one(1, 7.0, 2.0)];
         assert_eq!(
-            Effect::of(Reference::Adapted, "all", &constant, false).with_reference,
+            Effect::new(Reference::Adapted, "all", &constant, false).with_reference,
             None,
             "an attribute without a correlation"
         );

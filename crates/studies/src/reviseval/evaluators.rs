@@ -136,7 +136,7 @@ pub(super) struct PairFigures {
 
 impl PairFigures {
     /// The figures over `units`, positions of pairs of one attribute.
-    pub(super) fn of(
+    pub(super) fn new(
         evaluator: &EvaluatorVerdicts,
         samples: &[Sample],
         all: &[JudgedUnit],
@@ -167,7 +167,7 @@ impl PairFigures {
             ties: has(&|unit| evaluator.choice(unit) == Some(PairChoice::Tie)),
             undecided: has(&|unit| evaluator.says[unit].is_some() && evaluator.choice(unit).is_none()),
             no_reference: has(&|unit| evaluator.says[unit].is_none()),
-            agreement: PreferenceAgreement::of(&points(&|unit| evaluator.choice(unit))),
+            agreement: PreferenceAgreement::from_points(&points(&|unit| evaluator.choice(unit))),
             over_all: mean(all_points.iter().copied()),
             right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),

@@ -140,8 +140,9 @@ impl<'a> ReferenceQuestions<'a> {
     ) -> Option<Mass> {
         let asked = self.under(verdicts, evaluator.reference, false);
         let asked = asked.filter(|(asked, _)| self.units[asked.unit].attribute == attribute);
-        let mass =
-            Mass::of(asked.filter_map(|(_, verdict)| Some((verdict.mass()?, verdict.decided.outcome.is_low_mass()))));
+        let mass = Mass::from_answers(
+            asked.filter_map(|(_, verdict)| Some((verdict.mass()?, verdict.decided.outcome.is_low_mass()))),
+        );
         (evaluator.by == Evaluator::Judge && mass.answers > 0).then_some(mass)
     }
 

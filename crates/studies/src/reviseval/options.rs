@@ -12,7 +12,7 @@ use super::evaluators::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
 use crate::metrics::{MetricModelOptions, check_needs, item};
-use crate::question::given_twice;
+use crate::question::first_duplicate;
 use crate::revise::{ReviserOptions, RevisionKind};
 
 /// The kinds of references.
@@ -137,8 +137,8 @@ impl RevisEvalParams {
     /// Parses the metrics, and refuses options that contradict each other or the samples.
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Chosen, MethodError> {
         let references = &self.reference;
-        if let Some(twice) = given_twice(references) {
-            return MethodError::refuse(format!("--reference {twice}"), "given twice", "name each once");
+        if let Some(twice) = first_duplicate(references) {
+            return MethodError::refuse(format!("--reference {twice}"), "repeated", "name each once");
         }
         self.reviser.check(&self.kinds(), "--reference")?;
         ReviserOptions::check_mode(&self.kinds(), self.judging.mode, "--reference")?;
@@ -146,12 +146,12 @@ impl RevisEvalParams {
         let given = references.iter().find(|r| matches!(r, Reference::Given | Reference::Diversified));
         if let Some(given) = given.filter(|_| !samples.iter().any(has_reference)) {
             let why = "no sample has references";
-            let hint = "give the samples \"references\", or leave it out";
+            let hint = "add \"references\" to the samples, or omit it";
             return MethodError::refuse(format!("--reference {given}"), why, hint);
         }
         if self.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() != 2) {
             let why = "no sample has two candidates";
-            let hint = "give the samples two candidates, or say --mode pointwise";
+            let hint = "use samples with two candidates, or --mode pointwise";
             return MethodError::refuse("--mode pairwise", why, hint);
         }
         self.check_judge()?;
@@ -166,29 +166,33 @@ impl RevisEvalParams {
         let references = &self.reference;
         if self.no_judge && (self.metric.is_empty() || self.kinds().is_empty()) {
             let (why, hint) = if self.metric.is_empty() {
-                ("nothing is left to judge by", "name metrics with --metric")
+                ("requires metrics", "name metrics with --metric")
             } else {
-                ("no reference is made", "say --reference adapted; `probity metrics` scores against given references")
+                (
+                    "requires generated references",
+                    "use --reference adapted; `probity metrics` scores with the \
+                                                   references in the data",
+                )
             };
             return MethodError::refuse("--no-judge", why, hint);
         }
         if self.reviser.export_sets && (self.no_judge || self.judging.verdict == VerdictMode::Label) {
-            let why = "the sets are of verdicts that are written";
-            let hint = "let a judge write; `probity revise --export-sets` has revisions alone";
+            let why = "the sets need generated verdicts";
+            let hint = "use a judge that writes; `probity revise --export-sets` exports revisions only";
             return MethodError::refuse("--export-sets", why, hint);
         }
         let paper = [Reference::None, Reference::Adapted].iter().all(|one| references.contains(one));
         if self.reviser.export_sets && !paper {
-            let why = "the sets are of verdicts without reference and with a revision";
-            return MethodError::refuse("--export-sets", why, "say --reference none,adapted");
+            let why = "the sets need verdicts without reference and with a revision";
+            return MethodError::refuse("--export-sets", why, "use --reference none,adapted");
         }
         if self.cost_match && (!paper || self.judging.mode == Mode::Pointwise) {
-            let why = "it compares verdicts on pairs without reference with those on a revision";
-            return MethodError::refuse("--cost-match", why, "say --mode pairwise --reference none,adapted");
+            let why = "it compares verdicts on pairs without reference and with a revision";
+            return MethodError::refuse("--cost-match", why, "use --mode pairwise --reference none,adapted");
         }
         if self.cost_match && (self.judging.verdict != VerdictMode::Generate || self.judging.cycles > 1) {
-            let hint = "say --verdict generate, and leave --cycles out";
-            return MethodError::refuse("--cost-match", "its cycles are texts", hint);
+            let hint = "use --verdict generate, and omit --cycles";
+            return MethodError::refuse("--cost-match", "its cycles need generated verdicts", hint);
         }
         Ok(())
     }
@@ -212,14 +216,14 @@ impl RevisEvalParams {
         let metrics: Vec<ChosenMetric> = metrics.into_iter().map(as_in_the_paper).collect();
         let mut similarity = choose(self.similarity())?;
         if similarity.len() > 1 {
-            let hint = "leave it out for bert-score or rouge-l";
-            return MethodError::refuse("--similarity", "one metric is enough", hint);
+            let hint = "omit it for bert-score or rouge-l";
+            return MethodError::refuse("--similarity", "expected a single metric", hint);
         }
         let similarity = similarity.remove(0);
         for choice in metrics.iter().chain([&similarity]) {
             if !choice.definition().needs().contains(&Need::References) {
-                let (option, why) = (format!("--metric {}", choice.label()), "it looks at no reference");
-                return MethodError::refuse(option, why, "score by it with `probity metrics`");
+                let (option, why) = (format!("--metric {}", choice.label()), "the metric uses no references");
+                return MethodError::refuse(option, why, "use it with `probity metrics`");
             }
         }
         Ok(Chosen { metrics, similarity })

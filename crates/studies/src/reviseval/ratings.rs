@@ -131,6 +131,6 @@ pub(super) fn table(ratings: &[MeanRating], attribute: &str) -> Table {
     for one in ratings {
         table.push(cells![&one.of, number(one.mean), format!("{} of {}", one.rated, one.texts)]);
     }
-    table.note("Each text rated by itself and without reference.");
+    table.note("Each text is rated independently, without reference.");
     table
 }

@@ -74,7 +74,7 @@ impl ReadyMetric {
                 by_unit[place.unit][place.reference][place.candidate] = Score::value(row[0]);
             }
         }
-        Ok(ReferenceScores { by_unit, direction: Direction::of(self.choice.definition()) })
+        Ok(ReferenceScores { by_unit, direction: Direction::from_definition(self.choice.definition()) })
     }
 }
 

@@ -80,10 +80,10 @@ impl TrainingSets<'_, '_> {
 }
 
 pub(super) fn table(written: &[(&'static str, usize)]) -> Table {
-    let mut table = Table::new("Sets to train on", ["file", "chats"]);
+    let mut table = Table::new("Training sets", ["file", "chats"]);
     for (file, chats) in written {
         table.push(cells![*file, *chats]);
     }
-    table.note("Of units on which the judge agrees with people, without reference and with a revision.");
+    table.note("From units on which the judge agrees with people, both without reference and with a revision.");
     table
 }

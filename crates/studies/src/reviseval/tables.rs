@@ -131,7 +131,7 @@ impl<'a> EvaluatorTables<'a> {
     pub(super) fn pairs(&self) -> Vec<PairFigures> {
         let of = |(attribute, name): (usize, &String)| {
             let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
-            let figures = |evaluator| PairFigures::of(evaluator, self.samples, self.units, &units, name);
+            let figures = |evaluator| PairFigures::new(evaluator, self.samples, self.units, &units, name);
             self.evaluators.iter().map(figures).collect::<Vec<_>>()
         };
         self.attributes.iter().enumerate().flat_map(of).collect()
@@ -158,7 +158,7 @@ impl<'a> EvaluatorTables<'a> {
                         Some(point(choice, preferred(self.samples, self.units[unit])?))
                     };
                     let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
-                    let agreement = PreferenceAgreement::of(&points);
+                    let agreement = PreferenceAgreement::from_points(&points);
                     cells.push(number(agreement.accuracy));
                     values.push(json!({
                         "reference": evaluator.reference, "by": evaluator.by, "attribute": name, "subset": subset, "agreement": agreement,
@@ -167,7 +167,7 @@ impl<'a> EvaluatorTables<'a> {
                 table.push(cells);
             }
         }
-        table.note("A subset is what stands before the first / of an item's id.");
+        table.note("The subset is the part of an item's id before the first /.");
         (values, table)
     }
 
@@ -299,9 +299,8 @@ impl<'a> EvaluatorTables<'a> {
                 "reference": reference, "by": by, "attributes": count, "kendall": kendall, "spearman": spearman, "pearson": pearson,
             }));
         }
-        table.note(
-            "The mean of the attributes' correlations over all candidates; none where one of them is not defined.",
-        );
+        table
+            .note("The mean over attributes of correlations over all candidates; missing if any of them is undefined.");
         (averages, table)
     }
 }
@@ -312,7 +311,7 @@ pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
         "reference", "by", "attribute", "accuracy", "95% interval", "of all pairs", "right of all", "given order",
         "turned", "changed", "95% of changed", "ties", "undecided", "no reference", "pairs",
     ];
-    let mut table = Table::new("References and who judges with them", columns);
+    let mut table = Table::new("Evaluators by reference", columns);
     for one in figures {
         let heads = cells![one.reference.to_string(), one.by.to_string(), &one.attribute];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), bounds(one.changed.and_then(|c| c.interval))];
@@ -324,20 +323,20 @@ pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     }
     table.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count.");
     table.note(
-        "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, \
-         their mean decides.",
+        "The judge sees both orders: if the verdicts disagree, the pair is a tie; with probabilities the mean \
+         decides.",
     );
     table.note(BY_ORDER);
     table.note(
-        "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out \
-         different pairs can be compared.",
+        "Of all pairs: accuracy with half a point for each pair without a verdict, so that kinds that omit different \
+         pairs are comparable.",
     );
     table.note(
-        "Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not \
-         right.",
+        "Right of all: the paper's accuracy, correct verdicts over all pairs; ties and pairs without a verdict count \
+         as wrong.",
     );
-    table.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
-    table.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
+    table.note("Changed: pairs whose verdict changes with presentation order. Chance accuracy is 0.5.");
+    table.note("Vote: the majority of the metrics; a tie if two of first, second and tie are equally frequent.");
     let mut attributes: Vec<&str> = Vec::new();
     for one in figures {
         if !attributes.contains(&one.attribute.as_str()) {
@@ -347,7 +346,7 @@ pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     let plot = |(number, attribute): (usize, &&str)| {
         let of_attribute = figures.iter().filter(|one| one.attribute == **attribute);
         let found: Vec<_> = of_attribute.map(|one| (one.reference, &one.by, one.agreement.accuracy)).collect();
-        references_plot(number, attribute, &found, ["accuracy", " against preferences; guessing has 0.5"])
+        references_plot(number, attribute, &found, ["accuracy", " against preferences; chance is 0.5"])
     };
     table.plots = attributes.iter().enumerate().filter_map(plot).collect();
     table
@@ -385,8 +384,8 @@ fn references_plot(
     };
     Some(Plot {
         id: format!("references-{number}"),
-        title: format!("What references do for judge and metrics, {attribute}"),
-        caption: format!("The judge and each metric under every kind of reference: {figure}{over}."),
+        title: format!("Effect of references on judge and metrics, {attribute}"),
+        caption: format!("The judge and each metric with every kind of reference: {figure}{over}."),
         drawing: Drawing::Lines {
             x: LineAxis::Names(evaluators.iter().map(ToString::to_string).collect()),
             y: figure.to_owned(),

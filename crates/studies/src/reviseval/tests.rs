@@ -6,7 +6,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, rehearse, rehearse_from, run, run_by, sample, told};
+use crate::testing::{error_text, generated, rehearse, rehearse_from, run, run_by, sample};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// Pairs with these qualities and a preference for the better one.
@@ -382,7 +382,7 @@ fn a_table_behind_references_that_are_not_made_yet_is_looked_at_in_a_rehearsal()
         ([&rows[..], &rows[15..]].concat(), "t:17: it belongs to nothing in these data"),
         (vec![json!("A")], "t:1: it is no JSON object"),
     ] {
-        let error = told(&ends(&rows));
+        let error = error_text(&ends(&rows));
         assert!(error.contains(part), "{part}: {error}");
     }
 }
@@ -405,7 +405,7 @@ fn options_that_contradict_each_other_or_the_data_are_refused() {
         ("reviseval --aspect depth", "--reference aspects"),
         ("reviseval --export-sets --reference adapted", "none,adapted"),
     ] {
-        let error = told(&run(args, &pairs(&FOUR), &model()).0.expect_err(args));
+        let error = error_text(&run(args, &pairs(&FOUR), &model()).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
 }

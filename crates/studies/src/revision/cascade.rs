@@ -137,7 +137,7 @@ mod tests {
                 one
             })
             .collect();
-        let pairs = Revisions::of(&samples).pairs;
+        let pairs = Revisions::from_samples(&samples).pairs;
         let sign = |number: usize| if number.is_multiple_of(2) { 1.0 } else { -1.0 };
         let is_clear = |number: usize| (number / 2).is_multiple_of(2);
         let evaluator = |name: &str, margin: &dyn Fn(usize) -> f64| RevisionEvaluator {

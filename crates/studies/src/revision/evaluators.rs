@@ -243,7 +243,7 @@ pub(super) fn score(
     let mut scores: Vec<Option<f64>> = scores.iter().map(|row| Score::value(row[0])).collect();
     let copies = scores.split_off(revisions.texts.len());
     let signature = choice.signature(metric.item_settings(), &items);
-    let direction = Direction::of(choice.definition());
+    let direction = Direction::from_definition(choice.definition());
     Ok(ScoredMetric { label: choice.label().to_owned(), direction, scores, copies, signature })
 }
 

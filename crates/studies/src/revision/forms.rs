@@ -67,7 +67,7 @@ pub(super) struct Form {
 impl Form {
     /// The questions about two texts, A and B.
     pub(super) fn choice(sample: &Sample) -> Self {
-        Self::choice_of(asked_categories(sample))
+        Self::choice_of(categories_with_questions(sample))
     }
 
     fn choice_of(categories: impl Iterator<Item = Category>) -> Self {
@@ -108,7 +108,7 @@ impl Form {
 
     /// The questions about one text.
     pub(super) fn likert(sample: &Sample, gold: bool) -> Self {
-        Self::likert_of(asked_categories(sample), gold)
+        Self::likert_of(categories_with_questions(sample), gold)
     }
 
     fn likert_of(categories: impl Iterator<Item = Category>, gold: bool) -> Self {
@@ -204,7 +204,7 @@ impl FormQuestion {
 }
 
 /// The categories of a sample that have questions.
-fn asked_categories(sample: &Sample) -> impl Iterator<Item = Category> {
+fn categories_with_questions(sample: &Sample) -> impl Iterator<Item = Category> {
     let of = categories(sample);
     CATEGORIES.into_iter().filter(move |(name, ..)| of.contains(name))
 }
@@ -264,7 +264,7 @@ impl<'a> AskedForm<'a> {
     }
 
     /// Whether all texts to show exist.
-    pub(super) fn can_be_asked(&self) -> bool {
+    pub(super) fn has_all_texts(&self) -> bool {
         let has = |place: &usize| !self.sample.candidates[*place].text.trim().is_empty();
         let gold = || self.sample.references.first().is_some_and(|text| !text.trim().is_empty());
         self.shown.iter().all(has) && !self.sample.context.trim().is_empty() && (!self.gold || gold())

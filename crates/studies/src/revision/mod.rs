@@ -125,7 +125,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 
     fn run(params: &RevisionParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let metrics = params.check(samples)?;
-        let revisions = Revisions::of(samples);
+        let revisions = Revisions::from_samples(samples);
         let (texts, pairs) = (revisions.texts.as_slice(), revisions.pairs.as_slice());
         let Some(model) = run.model_if_any() else { return of_metrics(params, samples, &metrics, run) };
         let prompts = PromptSet::load(
@@ -155,7 +155,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let asked = Paraphrases { texts, prompts: &ready };
         let paraphrases: Option<Vec<Answer<f64>>> = if params.has(RevisionJudge::Parapluie) {
             let inputs = vec![with_paraphrases(Signature::new(PARAPLUIE, other)).to_string()];
-            let stage = asked.stage(LabelSet::words(["Yes", "No"])?, other, inputs);
+            let stage = asked.stage(LabelSet::from_words(["Yes", "No"])?, other, inputs);
             Some(run.stage(&stage)?.parts)
         } else {
             None
@@ -196,7 +196,7 @@ fn of_metrics(
     metrics: &[ChosenMetric],
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
-    let revisions = Revisions::of(samples);
+    let revisions = Revisions::from_samples(samples);
     let built = build(metrics, run)?;
     if run.is_rehearsal() {
         return Err(MethodError::Rehearsed);

@@ -8,7 +8,7 @@ use smart_default::SmartDefault;
 
 use crate::MethodError;
 use crate::metrics::{MetricModelOptions, check_needs, item, references};
-use crate::question::{LayoutOptions, given_twice};
+use crate::question::{LayoutOptions, first_duplicate};
 
 /// How a language model judges revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -109,42 +109,42 @@ impl RevisionParams {
 
     /// Parses the metrics, and refuses options that contradict each other or the samples.
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Vec<ChosenMetric>, MethodError> {
-        if let Some(twice) = given_twice(&self.judge) {
+        if let Some(twice) = first_duplicate(&self.judge) {
             let twice = probity_options::name(twice);
-            return MethodError::refuse(format!("--judge {twice}"), "given twice", "name each once");
+            return MethodError::refuse(format!("--judge {twice}"), "repeated", "name each once");
         }
-        if let Some(twice) = given_twice(&self.template) {
-            return MethodError::refuse(format!("--template {twice}"), "given twice", "name each once");
+        if let Some(twice) = first_duplicate(&self.template) {
+            return MethodError::refuse(format!("--template {twice}"), "repeated", "name each once");
         }
         if samples.iter().all(|sample| sample.candidates.len() < 2) {
             let why = "no sample has two candidates";
-            return MethodError::refuse("--data", why, "give each sample the revisions that are compared");
+            return MethodError::refuse("--data", why, "use samples with at least two revisions");
         }
         let with_gold = [RevisionJudge::ChoiceGold, RevisionJudge::LikertGold].into_iter().find(|one| self.has(*one));
         let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
         if let Some(judge) = with_gold.filter(|_| !samples.iter().any(has_reference)) {
             let option = format!("--judge {}", probity_options::name(&judge));
-            let hint = "give the samples \"references\", the author's own revision, or leave it out";
+            let hint = "add \"references\" (the author's own revision) to the samples, or omit it";
             return MethodError::refuse(option, "no sample has references", hint);
         }
         if let [alone] = self.hybrid.as_slice() {
-            let hint = "name a second one, or leave --hybrid out";
-            return MethodError::refuse(format!("--hybrid {alone}"), "a hybrid has two steps at least", hint);
+            let hint = "add a second step, or omit --hybrid";
+            return MethodError::refuse(format!("--hybrid {alone}"), "a hybrid has at least two steps", hint);
         }
         if self.metric.iter().any(|metric| metric.trim().is_empty()) {
-            let hint = "name a metric, or leave --metric out for the usual ones";
+            let hint = "name a metric, or omit --metric for the default ones";
             return MethodError::refuse("--metric", "an empty name", hint);
         }
         if self.template != Self::default().template && !self.has(RevisionJudge::Parapluie) {
-            let hint = "add `parapluie` to --judge, or leave --template out";
-            return MethodError::refuse("--template", "it is ParaPLUIE's, which is not among the judges", hint);
+            let hint = "add `parapluie` to --judge, or omit --template";
+            return MethodError::refuse("--template", "it applies to ParaPLUIE, which is not among the judges", hint);
         }
         if self.hybrid.len() > MOST_STEPS {
             let why = format!("it has {} steps", self.hybrid.len());
-            return MethodError::refuse("--hybrid", why, format!("name {MOST_STEPS} at most"));
+            return MethodError::refuse("--hybrid", why, format!("use at most {MOST_STEPS}"));
         }
-        if let Some(twice) = given_twice(&self.hybrid) {
-            return MethodError::refuse(format!("--hybrid {twice}"), "given twice", "name each step once");
+        if let Some(twice) = first_duplicate(&self.hybrid) {
+            return MethodError::refuse(format!("--hybrid {twice}"), "repeated", "name each step once");
         }
         let own: Vec<Sample> = samples.iter().filter(|sample| sample.candidates.len() > 1).cloned().collect();
         let usual = if own.iter().any(|sample| sample.references.is_empty()) { WITHOUT_REFERENCES } else { USUAL };
@@ -153,8 +153,8 @@ impl RevisionParams {
         check_needs(&metrics, &self.models, &own, |sample| item(sample, "", references(sample)))?;
         let known = self.evaluators(&metrics);
         if let Some(unknown) = self.hybrid.iter().find(|step| !known.contains(step)) {
-            let hint = format!("name some of {}", known.join(", "));
-            return MethodError::refuse(format!("--hybrid {unknown}"), "there is no such evaluator in this run", hint);
+            let hint = format!("choose from {}", known.join(", "));
+            return MethodError::refuse(format!("--hybrid {unknown}"), "this run has no such evaluator", hint);
         }
         Ok(metrics)
     }

@@ -37,7 +37,7 @@ pub(super) struct Revisions<'a> {
 
 impl<'a> Revisions<'a> {
     /// From samples with at least two candidates.
-    pub(super) fn of(samples: &'a [Sample]) -> Self {
+    pub(super) fn from_samples(samples: &'a [Sample]) -> Self {
         let mut all = Self { texts: Vec::new(), pairs: Vec::new() };
         for sample in samples.iter().filter(|sample| sample.candidates.len() > 1) {
             let (before, count) = (all.texts.len(), sample.candidates.len());
@@ -45,7 +45,7 @@ impl<'a> Revisions<'a> {
             let pairs = (0..count).flat_map(|first| (first + 1..count).map(move |second| [first, second]));
             all.pairs.extend(pairs.map(|places| {
                 let human = human(sample, places);
-                let difficulty = Difficulty::of(sample, places, human);
+                let difficulty = Difficulty::from_answers(sample, places, human);
                 RevisionPair { sample, places, texts: places.map(|place| before + place), human, difficulty }
             }));
         }
@@ -87,7 +87,7 @@ impl Difficulty {
     }
 
     /// From human answers about a pair; `None` if they are missing or do not distinguish the two.
-    fn of(sample: &Sample, [first, second]: [usize; 2], human: Option<i8>) -> Option<Self> {
+    fn from_answers(sample: &Sample, [first, second]: [usize; 2], human: Option<i8>) -> Option<Self> {
         let both = |attribute: &str| -> Option<[bool; 2]> {
             let of = |place: usize| sample.candidates[place].scores.get(attribute).map(|score| *score > 0.0);
             Some([of(first)?, of(second)?])
@@ -128,9 +128,11 @@ fn human(sample: &Sample, places: [usize; 2]) -> Option<i8> {
 /// Human answers that are no possible answer of their question, so that nothing can be compared with them.
 pub(super) fn impossible_answers(sample: &Sample) -> Vec<LineError> {
     let answers = |name: &str| match name {
-        "relatedness" => {
-            Some((&[0.0, 1.0, 2.0][..], "0 (does not do what was asked for), 1 (with more besides) or 2 (strictly)"))
-        }
+        "relatedness" => Some((
+            &[0.0, 1.0, 2.0][..],
+            "0 (does not follow the instruction), 1 (with further changes) or 2 \
+                                         (strictly)",
+        )),
         "acceptable" => Some((&[0.0, 1.0][..], "0 (no) or 1 (yes)")),
         _ => {
             let known = CATEGORIES.iter().any(|(category, ..)| *category == name);
@@ -145,8 +147,8 @@ pub(super) fn impossible_answers(sample: &Sample) -> Vec<LineError> {
             {
                 let field = format!("candidates[{place}].scores.{name}");
                 let error =
-                    LineError::content(field, format!("{score} is no answer of people to this question: {meaning}"));
-                wrong.push(error.with_hint("give scores on another scale another name"));
+                    LineError::content(field, format!("{score} is not a valid answer to this question: {meaning}"));
+                wrong.push(error.with_hint("rename scores with another scale"));
             }
         }
     }
@@ -178,7 +180,7 @@ mod tests {
                 None => Preference::Tie,
             });
             let samples = [one];
-            let all = Revisions::of(&samples).pairs;
+            let all = Revisions::from_samples(&samples).pairs;
             (all[0].human, all[0].difficulty)
         };
         assert_eq!(made([2.0, 0.0], [1.0, 1.0], Some("first")), (Some(1), Some(Difficulty::Easy)));
@@ -206,7 +208,7 @@ mod tests {
         let mut one = sample("a", &[1.0, 2.0, 3.0]);
         one.preference = Some(Preference::Candidate(one.candidates[1].id.clone()));
         let samples = [sample("alone", &[1.0]), one];
-        let all = Revisions::of(&samples);
+        let all = Revisions::from_samples(&samples);
         let pairs: Vec<_> = all.pairs.iter().map(|pair| (pair.places, pair.texts, pair.human)).collect();
         assert_eq!(pairs, [([0, 1], [0, 1], Some(-1)), ([0, 2], [0, 2], None), ([1, 2], [1, 2], Some(1))]);
         assert_eq!(all.texts.len(), 3);

@@ -10,7 +10,7 @@ use crate::answer::{Answer, check_mass};
 use crate::para_pluie::log_ratio;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
-use crate::stage::given_outcome;
+use crate::stage::row_outcome;
 use crate::{MethodError, RowError};
 
 /// A bound on log-probabilities of labels.
@@ -87,13 +87,13 @@ impl Readout for LogRatioReadout {
             prompt_tokens: Option<usize>,
         }
         let Given { log_ratio, mass, prompt_tokens } = from_value(&rows[0])?;
-        let outcome = given_outcome(&rows[0])?;
+        let outcome = row_outcome(&rows[0])?;
         if outcome.has_answer() != log_ratio.is_some() {
             let given = json!(log_ratio);
-            return Err(format!("`log_ratio` is {given}, and `outcome` is `{}`", outcome.name()).into());
+            return Err(format!("`log_ratio` is {given}, but `outcome` is `{}`", outcome.name()).into());
         }
         if log_ratio.is_some_and(|ratio| ratio.abs() > MOST_NATS) {
-            let why = "is no difference of logarithms of probabilities";
+            let why = "is not a plausible log-ratio";
             return Err(format!("`log_ratio` {why}: beyond {MOST_NATS} nats").into());
         }
         check_mass("mass", mass)?;

@@ -175,13 +175,13 @@ impl RevisionFindings<'_> {
             for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
                 let with = if *gold { ", with the author's own revision" } else { "" };
                 first.note(format!(
-                    "LLM-Choice prefers another revision when the two are shown the other way round in {} of {of} pairs{with}",
+                    "LLM-Choice changes its preference with presentation order in {} of {of} pairs{with}",
                     number(Some(*share))
                 ));
             }
             if mass.answers > 0 {
                 first.note(format!(
-                    "Probabilities of answers: label mass {} on average; {} of {} are low_mass",
+                    "Label probabilities: mean label mass {}; {} of {} have low label mass",
                     number(mass.mean),
                     mass.low,
                     mass.answers
@@ -205,7 +205,7 @@ impl RevisionFindings<'_> {
     /// Notes about the pairs and the measures.
     fn note_data(&self, judged: &JudgedPairs<'_>, table: &mut Table) {
         table.note(format!(
-            "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
+            "{} of {}; a missing figure or interval (–) is undefined, or there are too few or only equal paragraphs.",
             counted(self.revisions.pairs.len(), "pair"),
             counted(judged.groups(), "paragraph")
         ));
@@ -222,12 +222,10 @@ impl RevisionFindings<'_> {
             .map(|name| name.escape_debug().to_string())
             .collect();
         if asked && !silent.is_empty() {
-            table.note(format!("Categories without a question of their own in forms: {}", silent.join(", ")));
+            table.note(format!("Categories without a separate question in forms: {}", silent.join(", ")));
         }
         if judged.groups() == 1 {
-            table.note(
-                "All pairs are of one paragraph: nothing can be calibrated on other pairs, nor has it an interval.",
-            );
+            table.note("All pairs belong to one paragraph, so there is no calibration on other pairs and no interval.");
         }
     }
 
@@ -237,7 +235,7 @@ impl RevisionFindings<'_> {
         let forms = forms.flat_map(|answers| answers.masses.iter().copied());
         let paraphrases = self.paraphrases.iter().flat_map(|(_, said)| said.iter());
         let paraphrases = paraphrases.filter_map(|one| Some((one.mass?, one.outcome.is_low_mass())));
-        Mass::of(forms.chain(paraphrases))
+        Mass::from_answers(forms.chain(paraphrases))
     }
 
     fn evaluators(&self) -> Vec<RevisionEvaluator> {
@@ -451,10 +449,11 @@ impl Correlations {
     fn plot(&self) -> Plot {
         Plot {
             id: "correlations".to_owned(),
-            title: "Measures against each other and against edit distances".to_owned(),
-            caption: "Pearson's r between scores of single revisions, as each measure has them: distances are lower \
-                      where less was edited. What goes with the edit distances measures how much was changed."
-                .to_owned(),
+            title: "Correlation between measures and with edit distances".to_owned(),
+            caption:
+                "Pearson's r between unchanged scores of single revisions; distances are lower for smaller edits. \
+                      A measure that correlates with edit distances measures the amount of change."
+                    .to_owned(),
             drawing: Drawing::Correlations { names: self.names.clone(), cells: self.cells.clone() },
         }
     }
@@ -503,12 +502,12 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
     let accuracy = found_best.accuracy.figure.value;
     let pairs = counted(found_best.pairs, "pair");
     let left_out =
-        if compared.len() < all.len() { format!(" that all have decided, of {}", all.len()) } else { String::new() };
+        if compared.len() < all.len() { format!(" decided by all, of {}", all.len()) } else { String::new() };
     let says = if kappa > 0.0 {
-        let others = if level > 0 { format!(" and {level} more (level)") } else { String::new() };
+        let others = if level > 0 { format!(" and {level} more (tied)") } else { String::new() };
         format!(
-            "{}{others} agree{} best with people: on {} of {pairs}{left_out}, ties counted and calibrated (κ {}); saying \
-             the same of all pairs agrees on {}",
+            "{}{others} agree{} best with people: on {} of {pairs}{left_out}, with calibrated ties (κ {}); the \
+             majority verdict agrees on {}",
             best.by,
             if level > 0 { "" } else { "s" },
             number(accuracy),
@@ -517,7 +516,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
         )
     } else {
         format!(
-            "None of {} agrees with people better than chance on {pairs}{left_out}: the highest κ is {} ({})",
+            "None of {} agrees with people above chance on {pairs}{left_out}: the highest κ is {} ({})",
             counted(figures.len(), "measure"),
             fixed(kappa, 3),
             best.by
@@ -529,26 +528,25 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
         None => (Trust::Unreliable, format!("κ has no interval over {}", counted(found.groups, "paragraph"))),
         Some(interval) if interval.low <= 0.0 => {
             let worse = accuracy < guess;
-            let also = if worse { "; saying the same of all pairs is right more often" } else { "" };
+            let also = if worse { "; the majority verdict is right more often" } else { "" };
             let interval = bounds(Some(interval));
             (
                 Trust::Unreliable,
                 format!(
-                    "the best of {of} may agree so by chance (κ {interval} with all of them taken into account){also}"
+                    "the agreement of the best of {of} may be chance (κ {interval}, corrected for selection){also}"
                 ),
             )
         }
         Some(_) if found.groups < FEW_UNITS => {
-            (Trust::Caution, format!("it was held against people in only {}", counted(found.groups, "paragraph")))
+            (Trust::Caution, format!("compared with people on only {}", counted(found.groups, "paragraph")))
         }
-        Some(_) if kappa < FAIR => (
-            Trust::Caution,
-            format!("agreement is better than chance and weak: κ {} (95%)", bounds(found.kappa.interval)),
-        ),
+        Some(_) if kappa < FAIR => {
+            (Trust::Caution, format!("agreement is above chance but weak: κ {} (95%)", bounds(found.kappa.interval)))
+        }
         Some(interval) => (
             Trust::Reliable,
             format!(
-                "κ {} over {}, all {of} taken into account",
+                "κ {} over {}, corrected for the selection from {of}",
                 bounds(Some(interval)),
                 counted(found.groups, "paragraph")
             ),

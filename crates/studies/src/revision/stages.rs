@@ -9,7 +9,7 @@ use super::forms::AskedForm;
 use crate::answer::{Answer, ChoiceFields, ProbabilityFields};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
-use crate::stage::given_outcome;
+use crate::stage::row_outcome;
 use crate::{MethodError, RowError};
 
 /// The stages of one kind of form.
@@ -44,7 +44,7 @@ pub(super) fn form_stage<'a>(
     inputs: Vec<String>,
 ) -> QueryStage<'a, FormReadout<'a>> {
     let query = |asked: &'a AskedForm<'a>| Query {
-        is_asked: asked.can_be_asked(),
+        is_asked: asked.has_all_texts(),
         ..form_query(asked.id(kind.name), asked.identity(), asked, prompt)
     };
     let queries = forms.iter().map(query).collect();
@@ -71,7 +71,7 @@ impl Readout for FormReadout<'_> {
     }
 
     fn read_text(&self, number: usize, result: &GenerateResult) -> FilledForm {
-        let no_json = || Outcome::Unparsed { why: "it is not JSON with every answer".to_owned() };
+        let no_json = || Outcome::Unparsed { why: "not JSON with all answers".to_owned() };
         Answer::from_text(result, |text| self.0[number].form.read(text).ok_or_else(no_json))
     }
 
@@ -94,16 +94,16 @@ impl Readout for FormReadout<'_> {
             Some(all) => Some(form.read_map(all).ok_or_else(|| {
                 let wanted: Vec<String> =
                     form.questions.iter().map(|one| format!("{} ({})", one.name, one.answers.join(", "))).collect();
-                format!("`answers` lacks one, or has what cannot be an answer: {}", wanted.join("; "))
+                format!("`answers` lacks an answer or has an invalid one: {}", wanted.join("; "))
             })?),
         };
-        let outcome = given_outcome(&rows[0])?;
+        let outcome = row_outcome(&rows[0])?;
         if outcome.has_answer() != value.is_some() {
-            let said = if value.is_some() { "there" } else { "missing" };
-            return Err(format!("`answers` is {said}, and `outcome` is `{}`", outcome.name()).into());
+            let said = if value.is_some() { "present" } else { "missing" };
+            return Err(format!("`answers` is {said}, but `outcome` is `{}`", outcome.name()).into());
         }
         if matches!(outcome, Outcome::Tie | Outcome::LowMass { .. }) {
-            return Err(format!("a form that was filled in does not end as `{}`", outcome.name()).into());
+            return Err(format!("a form cannot have the outcome `{}`", outcome.name()).into());
         }
         let GivenForm { prompt_tokens, tokens, .. } = given;
         Ok(Answer { value, prompt_tokens, tokens, ..Answer::none(outcome) })

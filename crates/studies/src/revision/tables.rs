@@ -28,10 +28,10 @@ pub(super) fn alignment_table(figures: &[EvaluatorFigures], guess: Option<f64>) 
             bounds(calibrated.kappa.interval),
         ]);
     }
-    table.note(format!("Saying of all pairs what people say most often would be right on {}.", number(guess)));
+    table.note(format!("The majority verdict would be right on {}.", number(guess)));
     table.note(
-        "Accuracy: pairs of which the same is said, ties counting as a verdict. Calibrated: small differences are ties, how \
-         small being fitted on other pairs (cross-validation). Intervals are by the jackknife over paragraphs.",
+        "Accuracy: share of equal verdicts, ties included. Calibrated: differences below a threshold are ties; the \
+         threshold is fitted on other pairs (cross-validation). Intervals are from the jackknife over paragraphs.",
     );
     table
 }
@@ -56,12 +56,12 @@ pub(super) fn part_table<'f>(
         table.push(cells![&one.by].into_iter().chain(cells));
     }
     let several = if of == "category" {
-        "A pair may be of several."
+        "A pair may have several categories."
     } else {
-        "Easy: one revision does what was asked for; medium: both do, one is acceptable; hard: both are acceptable, one is \
-         preferred. Pairs of which people prefer neither, or said nothing of this, are in none."
+        "Easy: only one revision follows the instruction; medium: both do, one is acceptable; hard: both are \
+         acceptable, one is preferred. Pairs without a human preference or without these answers are in none."
     };
-    table.note(format!("Accuracy by {of} with the number of pairs, scores as they are. {several}"));
+    table.note(format!("Accuracy by {of} from unchanged scores, with the number of pairs. {several}"));
     table.plots.extend(part_plot(of, figures, parts));
     Some(table)
 }
@@ -92,8 +92,8 @@ fn part_plot<'f>(
         id: format!("by-{of}"),
         title: format!("Agreement with people by {of_pairs}"),
         caption: format!(
-            "Share of pairs, by {of_pairs}, of which the measures with the highest κ say what people say; in brackets \
-             how many pairs there are. Intervals are in the table."
+            "Agreement with people by {of_pairs}, for the measures with the highest κ; the number of pairs in \
+             brackets. Intervals are in the table."
         ),
         drawing: Drawing::Lines { x: LineAxis::Names(names), y: "accuracy".to_owned(), series: series.collect() },
     })
@@ -105,7 +105,8 @@ pub(super) fn answers_table(all: &[AnswerAccuracy]) -> Table {
         table.push(cells![&one.by, one.question, one.answers, number(one.accuracy), number(one.majority)]);
     }
     table.note(
-        "Related, strictly: three answers; related at all: two. Of categories both and none are one answer, a tie.",
+        "Related, strictly: three answers; related at all: two. For categories, both and none count as the same \
+         answer, a tie.",
     );
     table
 }
@@ -120,12 +121,21 @@ pub(super) fn systems_table(all: &[SystemFigures]) -> Table {
         let cells = cells![&one.system, one.texts, number(one.preferred)];
         table.push(cells.into_iter().chain(names.iter().map(|name| number(of(name)))));
     }
-    table.note("Mean scores, as each measure has them. A measure that is best for the copy rewards changing nothing.");
+    table.note("Mean unchanged scores. A measure that is best for the copy rewards changing nothing.");
     table
 }
 
 pub(super) fn hybrid_table(hybrid: &CascadeResults, folds: usize) -> Table {
-    let columns = ["step", "asked", "decides", "threshold", "requests a pair", "tokens in a pair", "tokens out a pair"];
+    let columns = [
+        "step",
+        "asked",
+        "decides",
+        "threshold",
+        "requests per pair",
+        "tokens in per pair",
+        "tokens out per \
+                                                                                                        pair",
+    ];
     let mut table = Table::new("Hybrid", columns);
     for step in &hybrid.steps {
         let mut found: Vec<f64> = step.thresholds.iter().flatten().copied().collect();
@@ -146,20 +156,22 @@ pub(super) fn hybrid_table(hybrid: &CascadeResults, folds: usize) -> Table {
         ]);
     }
     table.note(format!(
-        "A step decides where its margin is above its threshold, else the next is asked; what none decides is a tie. \
-         Thresholds are fitted on the pairs outside each of {folds} folds: never on those that they are tested on.",
+        "A step decides if its margin exceeds its threshold, else the next step follows; a pair that no step decides \
+         is a tie. Thresholds are fitted outside each of {folds} folds, never on the tested pairs.",
     ));
     table
 }
 
 pub(super) fn cost_table(figures: &[EvaluatorFigures], pairs: usize) -> Table {
-    let mut table = Table::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
+    let mut table = Table::new("Cost per pair", ["by", "requests", "tokens in", "tokens out"]);
     let each = |count: usize| decimals(Some(count as f64 / pairs.max(1) as f64), 1);
     for one in figures.iter().filter(|one| one.cost.requests > 0) {
         let TokenTally { requests, tokens_in, tokens_out } = one.cost;
         table.push(cells![&one.by, each(requests), each(tokens_in), each(tokens_out)]);
     }
-    table.note("As if each request were computed from scratch, of the questions that are looked at; of the hybrid the mean of each step by \
-         how often it is asked. Seconds by stage are in the manifest (`stages`).");
+    table.note(
+        "Without prefix sharing, for the questions used; for the hybrid, steps weighted by how often they are \
+                reached. Seconds by stage are in the manifest (`stages`).",
+    );
     table
 }

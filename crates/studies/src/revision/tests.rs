@@ -4,7 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{GenerateRequest, GenerateResult, ScoreRequest, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, qualities, rehearse, rehearse_from, run, run_from, sample, told};
+use crate::testing::{error_text, generated, qualities, rehearse, rehearse_from, run, run_from, sample};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// Twelve pairs from six paragraphs. The better text alternates between first and second; in every sixth pair they are
@@ -40,7 +40,7 @@ fn samples() -> Vec<Sample> {
 }
 
 /// The qualities of the texts in a prompt; the author's own revision comes first if shown.
-fn shown(request: &probity_lm::Prompt) -> Vec<f64> {
+fn shown_qualities(request: &probity_lm::Prompt) -> Vec<f64> {
     let all = qualities(request);
     let gold = usize::from(request.text().contains("[Start of Author's Revision]"));
     all[gold..].to_vec()
@@ -48,7 +48,7 @@ fn shown(request: &probity_lm::Prompt) -> Vec<f64> {
 
 /// Fills in forms from the qualities.
 fn fill(request: &GenerateRequest) -> GenerateResult {
-    let of = shown(&request.prompt);
+    let of = shown_qualities(&request.prompt);
     let related = |quality: f64| ["no", "with more", "strictly"][quality.min(2.0) as usize];
     let acceptable = |quality: f64| if quality >= 2.0 { "yes" } else { "no" };
     let prompt = request.prompt.text();
@@ -110,7 +110,7 @@ fn model() -> ScriptedModel {
 
 fn summary(args: &str) -> (RunSummary, MemoryOutput) {
     let (result, output) = run(args, &samples(), &model());
-    (result.unwrap_or_else(|error| panic!("{}", told(&error))), output)
+    (result.unwrap_or_else(|error| panic!("{}", error_text(&error))), output)
 }
 
 fn alignment<'s>(summary: &'s RunSummary, by: &str) -> &'s Value {
@@ -195,7 +195,7 @@ fn an_order_that_is_liked_is_a_tie_over_both_and_is_told() {
 #[test]
 fn a_hybrid_is_of_evaluators_that_are_there() {
     let (result, _) = run("revision --hybrid parapluie,nobody --metric rouge-l", &samples(), &model());
-    let error = told(&result.expect_err("refused"));
+    let error = error_text(&result.expect_err("refused"));
     assert!(error.contains("--hybrid nobody") && error.contains("choice-labels/best"), "{error}");
     let (summary, _) = summary("revision --hybrid choice/related,parapluie --metric rouge-l --folds 3");
     let steps = summary.values["hybrid"].as_array().expect("a list");
@@ -227,7 +227,7 @@ fn default_metrics_and_hybrid_have_the_papers_sari() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let refused = |args: &str, samples: &[Sample]| told(&run(args, samples, &model()).0.expect_err("refused"));
+    let refused = |args: &str, samples: &[Sample]| error_text(&run(args, samples, &model()).0.expect_err("refused"));
     let mut bare = samples();
     for one in &mut bare {
         one.references.clear();
@@ -255,7 +255,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         assert_eq!(again.values["alignment"], whole.values["alignment"], "{stage}");
         // In a dry run stand-ins replace earlier stages, so the table's values of them are unknown.
         let rehearsed = rehearse_from(args, &all, &model(), stage, &rows);
-        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", told(&rehearsed));
+        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", error_text(&rehearsed));
         let mut other = rows.clone();
         other[0]["item"] = json!("zz");
         let error = run_from(args, &all, &model(), stage, &other).expect_err("refused");
@@ -271,7 +271,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
     for stage in ["choice", "likert"] {
         let rows: Vec<Value> = output_of_empty.rows(stage).into_iter().cloned().collect();
         let rehearsed = rehearse_from(args, &empty, &model(), stage, &rows);
-        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", told(&rehearsed));
+        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", error_text(&rehearsed));
     }
     let form = |answers: Value| {
         let mut rows: Vec<Value> = output.rows("choice").into_iter().cloned().collect();

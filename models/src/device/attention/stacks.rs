@@ -51,7 +51,7 @@ impl StackPositions {
     }
 
     /// Selects in the second dimension.
-    pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn select(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Stretch(range) => x.narrow(1, range.start, range.len()),
             Self::Gathered(ids) => x.contiguous()?.index_select(ids, 1),

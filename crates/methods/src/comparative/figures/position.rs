@@ -80,7 +80,11 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
-            let what = if of.tell() { "" } else { "; this does not distinguish better texts, so all scores are equal" };
+            let what = if of.are_informative() {
+                ""
+            } else {
+                "; this does not distinguish better texts, so all scores are equal"
+            };
             let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
             table.note(format!(
                 "{place}: estimated from its own decisions{at}, the judge chooses the text shown first with \

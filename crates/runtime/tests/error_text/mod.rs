@@ -3,7 +3,7 @@
 use miette::Diagnostic;
 
 /// The error's text, its hint and those of its causes, one per line.
-pub(crate) fn told(error: &dyn Diagnostic) -> String {
+pub(crate) fn error_text(error: &dyn Diagnostic) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
     while let Some(error) = next {
