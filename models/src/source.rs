@@ -88,7 +88,7 @@ pub enum SourceError {
         nearest: Option<String>,
     },
     /// Memory allocation failed.
-    #[error("not enough memory for tensor `{name}`, which needs {} MiB: {why}", bytes >> 20)]
+    #[error("not enough memory for tensor `{name}`, which needs {bytes} bytes: {why}")]
     #[diagnostic(help("free some memory, or use a smaller or more quantised model"))]
     NoMemory {
         /// The tensor.

@@ -26,7 +26,7 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
         &[&methods[..6], &["--defence", "sandwich", "--defence", "nonce:k", "--out", "a"]].concat(),
     );
     let ran = ran.exits(0);
-    assert!(ran.stdout.contains("Verdicts that attacks turn"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Verdicts changed by attacks"), "{}", ran.stdout);
     let summary: Value = serde_json::from_str(&world.read("a/summary.json")).expect("JSON");
     let prompts = summary["values"]["prompts"].as_array().expect("some");
     let names: Vec<(&str, &str)> = prompts
@@ -51,7 +51,7 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
     assert_eq!(world.read("a/attacked.jsonl"), before);
     world.run(&["report", "a", "--html", "a.html"]).exits(0);
     let page = world.read("a.html");
-    assert!(page.contains("Verdicts that attacks turn"));
+    assert!(page.contains("Verdicts changed by attacks"));
     // Of each method under each defence, and of each attack.
     let plot = |id: &str| page.split("<svg").find(|svg| svg.contains(id)).unwrap_or_else(|| panic!("no plot {id}"));
     for (one, share) in prompts.iter().filter_map(|one| Some((one, one["turned"]["share"].as_f64()?))) {
@@ -87,6 +87,6 @@ fn what_a_judge_is_shown_of_candidates_can_be_changed_and_is_told() {
     let signature = world.read("q/summary.json");
     assert!(signature.contains("defence:paraphrase"), "{signature}");
     let refused = ["revise", "--model", &model, "--data", &data, "--defence", "paraphrase"];
-    world.run(&refused).fails_with(&["--defence paraphrase", "revise judges none"]);
+    world.run(&refused).fails_with(&["--defence paraphrase", "revise judges no candidates"]);
     judge(&["--defence", "nonce"]).fails_with(&["--defence", "nonce:KEY"]);
 }

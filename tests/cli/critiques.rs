@@ -26,7 +26,7 @@ fn labels_are_aggregated_without_a_model_and_held_against_one() {
     let world = World::new();
     labels(&world, 4);
     let ran = world.run(&["metacritique", "--labels", "labels.json"]).exits(0);
-    assert!(ran.stdout.contains("By people's labels, mean over 8 critiques"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Human labels, mean over 8 critiques"), "{}", ran.stdout);
     assert!(!world.path("runs").exists(), "what is computed of a file can be had again");
     world.run(&["metacritique", "--labels", "labels.json", "--limit", "1", "--out", "run"]).exits(0);
     let scores = world.rows("run/scores.jsonl");
@@ -43,7 +43,7 @@ fn labels_are_aggregated_without_a_model_and_held_against_one() {
         (&["--data", "labels.json"][..], "`data`"),
         (&["--map", "context=question"], "`map`"),
         (&["--baseline", "single"], "--model"),
-        (&["--until", "aius"], "has no such stage"),
+        (&["--until", "aius"], "does not have this stage"),
     ] {
         world.run(&[&["metacritique", "--labels", "labels.json"], more].concat()).fails_with(&[part]);
     }
@@ -222,7 +222,7 @@ fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
         command.env_remove("PROBITY_MODELS");
         command.envs(std::env::var("PROBITY_MODELS").map(|folder| ("PROBITY_MODELS", folder)));
         let ran = Ran::from(command.output().expect("started")).exits(0);
-        assert!(ran.stdout.contains("Labels of claims against people's"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("Agreement with human labels of claims"), "{}", ran.stdout);
     }
     let rows = world.rows("label/precision.jsonl");
     assert_eq!(rows.len(), 16);
@@ -274,6 +274,6 @@ fn a_study_of_revisions_that_ends_anywhere_goes_on_to_the_same_bytes() {
     goes_on(&world, &arguments, &["choice", "choice_labels", "likert", "likert_labels", "parapluie"]);
     assert_eq!(world.rows("whole/decisions.jsonl").len() % 3, 0);
     world.run(&["report", "whole", "--html", "whole.html", "--latex", "whole.tex", "--svg", "plots"]).exits(0);
-    assert!(world.read("whole.html").contains("Measures against each other and against edit distances"));
+    assert!(world.read("whole.html").contains("Correlation between measures and with edit distances"));
     assert!(world.read("whole.tex").contains("Agreement with people"));
 }

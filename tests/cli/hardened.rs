@@ -335,7 +335,7 @@ fn candidates_that_were_quoted_or_speak_about_their_judgement_are_named_in_the_s
     assert!(told.contains("Texts to look at") && told.contains("verified") && !told.contains('\u{1b}'), "{told}");
     world.run(&["report", "run", "--html", "page.html"]).exits(0);
     let page = world.read("page.html");
-    assert!(page.contains("Texts to look at") && page.contains("1 candidate speaks about its own judgement"));
+    assert!(page.contains("Texts to look at") && page.contains("1 candidate addresses its own judgement"));
     // Quoting protects the prompt, and is told whatever is looked for.
     let (_, flagged) = compare("off", &["--text-flags", "off"]);
     assert_eq!((&flagged["quoted"], &flagged["speaking"]), (&json!(1), &json!(0)));

@@ -140,12 +140,12 @@ fn what_a_reward_model_would_not_read_is_refused_by_name() {
         &["--format", "text"],
         &["--answer-prefix", "So:"],
     ] {
-        judge(said).fails_with(&[said[0], "the judge is a reward model", "leave it out"]);
+        judge(said).fails_with(&[said[0], "the judge is a reward model", "omit it"]);
     }
-    judge(&["--defence", "paraphrase"]).fails_with(&["--defence paraphrase", "a language model is asked for it"]);
+    judge(&["--defence", "paraphrase"]).fails_with(&["--defence paraphrase", "it needs a language model"]);
     judge(&[]).exits(0);
     let reviseval = ["reviseval", "--model", &model, "--data", &data, "--out", "revised"];
-    world.run(&reviseval).fails_with(&["it makes the references", "--judge-model", "llama-reward for the verdicts"]);
+    world.run(&reviseval).fails_with(&["generates the references", "--judge-model", "llama-reward for the verdicts"]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn numbers_that_nobody_could_wait_for_are_refused() {
                 .concat(),
         )
     };
-    compare(&["--decide", "samples:99999999"]).fails_with(&["`99999999` is no number of samples from 1 to 1000"]);
+    compare(&["--decide", "samples:99999999"]).fails_with(&["`99999999` is not a number of samples from 1 to 1000"]);
     compare(&["--analyses", "--analysis-runs", "1000000000"])
-        .fails_with(&["--analysis-runs 1000000000", "means are of 1 to 100000 draws"]);
+        .fails_with(&["--analysis-runs 1000000000", "not a number from 1 to 100000"]);
 }

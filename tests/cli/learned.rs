@@ -88,7 +88,7 @@ fn what_cannot_be_scored_by_is_told() {
         .run(&["learned", "--head", "head.jsonl", "--model", &model, "--data", &old])
         .fails_with(&["line 1", "head.jsonl"]);
     let one = data(&world, "one.jsonl", 0..1);
-    let told = ["all labels are of one context", "--attribute coherence"];
+    let told = ["all labels belong to one context", "--attribute coherence"];
     world
         .run(&["learn", "--model", &model, "--data", &one, "--attribute", "coherence", "--out", "o"])
         .fails_with(&told);

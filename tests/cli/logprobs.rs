@@ -100,8 +100,7 @@ fn broken_lines_are_told_with_file_and_line_and_the_others_answered() {
         "3 problems in ",
         "r.jsonl",
         "line 17: ",
-        "line 18: field `id`: duplicate request `3`, first on line \
-                                                   3",
+        "line 18: field `id`: duplicate request `3`, first on line 3",
         "line 19: ",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);

@@ -368,7 +368,7 @@ fn a_model_without_a_chat_template_is_refused_only_where_a_chat_is_asked_for() {
     world.run(&[&base[..], &["--out", "text"]].concat()).exits(0);
     world
         .run(&[&base[..], &["--out", "chat", "--format", "chat"]].concat())
-        .fails_with(&["has no chat template", "--format text"]);
+        .fails_with(&["has no usable chat template", "--format text"]);
 }
 
 #[test]

@@ -232,12 +232,8 @@ fn metrics_and_options_that_are_not_there_suggest_the_nearest() {
 fn the_list_has_every_metric_with_its_options() {
     let list = World::new().run(&["metrics", "--list"]).exits(0).stdout;
     for part in [
-        "\nbleu\n",
-        "\nrouge-lsum\n",
-        "tok=13a|intl|char|zh|none [13a]",
-        "stem=yes|no",
-        "also reports: precision, \
-                                                                                         recall",
+        "\nbleu\n", "\nrouge-lsum\n", "tok=13a|intl|char|zh|none [13a]", "stem=yes|no",
+        "also reports: precision, recall",
     ] {
         assert!(format!("\n{list}").contains(part), "{part}\n{list}");
     }

@@ -233,7 +233,11 @@ fn all_problems_of_all_stages_are_told_with_their_lines_before_anything_is_loade
             line("model = \"qwen2.5-coder-1.5b-instruct\""),
             "`model`: model `qwen2.5-coder-1.5b-instruct` is not on this machine",
         ),
-        (line("template = \"mine.j2\""), "`template`: `mine.j2` is neither a template of this method nor a file"),
+        (
+            line("template = \"mine.j2\""),
+            "`template`: `mine.j2` is neither a template of this method nor a readable \
+                                          file",
+        ),
         (line("out = \"taken\""), "`out`: taken is not empty and holds no probity run"),
         (line("out = \"runs/good\""), "`out`: runs/good is the folder of `good`"),
     ];

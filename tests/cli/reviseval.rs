@@ -74,7 +74,7 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
         &judge, "--out", "run",
     ];
     let ran = world.run(&whole).exits(0);
-    for part in ["References and who judges with them", "Accuracy by subset", "Cost match", "tokens generated"] {
+    for part in ["Evaluators by reference", "Accuracy by subset", "Cost match", "tokens generated"] {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
@@ -133,7 +133,7 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
     // Whatever can be known without asking is known before the earlier run goes.
     world.file("verdicts.jsonl", world.read("run/verdicts.jsonl").replacen("\"item\":\"", "\"item\":\"no ", 1));
     run(&["--overwrite", "--from", "verdicts=verdicts.jsonl"])
-        .fails_with(&["verdicts.jsonl:1: it belongs to nothing in these data"]);
+        .fails_with(&["verdicts.jsonl:1: it matches nothing in the data"]);
     world.file("cache/answers.sqlite", "no database, and long enough to be looked at twice".repeat(99));
     run(&["--overwrite", "--cache", "cache"]).fails_with(&["cache/answers.sqlite could not be opened"]);
     assert_eq!((world.read("run/manifest.json"), world.read("run/summary.json")), (manifest, summary));

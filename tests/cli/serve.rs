@@ -383,11 +383,9 @@ fn strangers_are_refused_and_paths_and_methods_told() {
     let taken = ["serve", "--model", model.to_str().expect("UTF-8"), "--port", &port];
     world.run(&taken).fails_with(&["cannot listen on 127.0.0.1", "hint: choose another port"]);
     let short = world.file("short", "x");
-    world.run(&[&open[..], &["--token-file", &short]].concat()).fails_with(&[
-        "does not hold a valid \
-                                                                              token",
-        "hint: create one with",
-    ]);
+    world
+        .run(&[&open[..], &["--token-file", &short]].concat())
+        .fails_with(&["does not hold a valid token", "hint: create one with"]);
 }
 
 #[test]

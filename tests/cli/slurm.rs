@@ -58,8 +58,9 @@ fn what_cannot_be_done_in_parts_is_refused_before_anything_is_written() {
     assert!(world.path("jobs/parts.sbatch").exists());
     // Each of them would end its line in the script, or mean something there.
     for dir in ["d\ntouch PWN #", "a\"b", "50%j", "$HOME"] {
-        world.run(&["slurm", "recipe.toml", "--shards", "2", "--dir", dir]).fails_with(&["cannot be used in a Slurm \
-                                                                                          script"]);
+        world
+            .run(&["slurm", "recipe.toml", "--shards", "2", "--dir", dir])
+            .fails_with(&["cannot be used in a Slurm script"]);
     }
     for (option, wrong) in [("--time", "banana"), ("--time", "1:2:3:4"), ("--mem", "lots"), ("--mem", "16GG")] {
         world.run(&["slurm", "recipe.toml", "--shards", "2", option, wrong]).fails_with(&[option, "expected a"]);

@@ -76,7 +76,8 @@ fn meta_comes_behind_what_it_reads_and_is_passed_over_while_that_is_the_same() {
     assert!(changed.contains("agreement holds another run: arguments.method.rounds differs"), "{changed}");
     let planned = world.run(&["run", "r.toml", "--dry-run"]).exits(0).stdout;
     assert_eq!((planned.matches("planned").count(), planned.matches("questions").count()), (3, 1), "{planned}");
-    world.run(&["run", "r.toml", "--overwrite", "--until", "revisions"]).fails_with(&["`metrics` has no such stage"]);
+    world.run(&["run", "r.toml", "--overwrite", "--until", "revisions"]).fails_with(&["`metrics` does not have this \
+                                                                                       stage"]);
 }
 
 #[cfg(unix)]
@@ -130,11 +131,7 @@ fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
     let ran = world.run(&["run", "r.toml"]).exits(2);
     let told = "error: run `agreement`: it reads the folder of `pairs`, which failed";
     assert!(
-        ran.stderr.contains(told)
-            && ran.stderr.contains(
-                "continue with the same command and \
-                                                              --resume"
-            ),
+        ran.stderr.contains(told) && ran.stderr.contains("continue with the same command and --resume"),
         "{}",
         ran.stderr
     );

@@ -574,23 +574,23 @@ mod tests {
         let samples = [sample("a", &[1.0])];
         let refused = |args: &str| error_text(&run(args, &samples, &judge("")).0.expect_err("refused"));
         let error = refused("checklist --attribute charm");
-        assert!(error.contains("no checklist for `charm`") && error.contains("--question"), "{error}");
+        assert!(error.contains("no built-in checklist for `charm`") && error.contains("--question"), "{error}");
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "{{ candidate }} Good? {{ yes }} {{ no }}").expect("written");
         let error = refused(&format!("checklist --attribute coherence --template {}", file.path().display()));
-        assert!(error.contains("never uses `question`"), "{error}");
+        assert!(error.contains("does not use `question`"), "{error}");
         assert!(
-            refused("checklist --attribute coherence --template 1 --template 1").contains("--template 1: given twice")
+            refused("checklist --attribute coherence --template 1 --template 1").contains("--template 1: repeated")
         );
-        assert!(refused("checklist --attribute charm --question A? --question a?").contains("twice"));
-        assert!(refused("checklist --attribute fluency --attribute Fluency").contains("given twice"));
-        assert!(refused("checklist --attribute coherence,fluency").contains("--attribute of its own"));
+        assert!(refused("checklist --attribute charm --question A? --question a?").contains("duplicate"));
+        assert!(refused("checklist --attribute fluency --attribute Fluency").contains("repeated"));
+        assert!(refused("checklist --attribute coherence,fluency").contains("separate --attribute"));
         std::fs::write(file.path(), "Good?\rShort?").expect("written");
         let error = refused(&format!("checklist --attribute charm --question @{}", file.path().display()));
         assert!(error.contains("control character"), "{error}");
         assert!(refused("checklist --attribute charm --question @/nowhere/list.txt").contains("list.txt"));
         let error = refused("checklist --attribute coherence --attribute fluency --question A?");
-        assert!(error.contains("several attributes"), "{error}");
+        assert!(error.contains("one attribute only"), "{error}");
     }
 
     #[test]
@@ -626,12 +626,12 @@ mod tests {
         assert_eq!(asked[..2], [json!("Good?"), json!("Short?")]);
         assert_eq!(output.rows("checklist").len(), 2 * (2 + 1));
         // The judge sees only the question, so each question has the same answer for every text.
-        let said = summary.tables.iter().flat_map(|table| &table.notes).find(|note| note.contains("say nothing"));
+        let said = summary.tables.iter().flat_map(|table| &table.notes).find(|note| note.contains("Uninformative"));
         assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.tables);
         for (text, wrong) in [
             ("[charm]\nquestions = []\n", "no question"),
-            ("[charm]\nquestions = [\"A?\"]\n", "no questions about `fluency`"),
-            ("[charm]\nquestions = [\"A?\", \"a?\"]\n", "asked twice"),
+            ("[charm]\nquestions = [\"A?\"]\n", "no questions for `fluency`"),
+            ("[charm]\nquestions = [\"A?\", \"a?\"]\n", "duplicate question"),
             ("[charm]\nquestion = [\"A?\"]\n", "unknown field"),
             ("charm = 1", "charm"),
         ] {
@@ -701,7 +701,7 @@ mod tests {
         assert!(error.contains("line 1") && error.contains("sequence"), "{error}");
         let nothing = judge("").with_generation(|_| generated("I would rather not."));
         let error = error_text(&run(args, &samples, &nothing).0.expect_err("no question"));
-        assert!(error.contains("wrote no question") && error.contains("--question"), "{error}");
+        assert!(error.contains("contains no question") && error.contains("--question"), "{error}");
         let error =
             error_text(&run(&args.replace(" --criteria Pleases.", ""), &samples, &model()).0.expect_err("no meaning"));
         assert!(error.contains("--criteria"), "{error}");

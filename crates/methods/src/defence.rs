@@ -200,9 +200,9 @@ mod tests {
             ("nonce:", "nonce:KEY"),
             ("nonce: ", "nonce:KEY"),
             ("perplexity", "perplexity:8"),
-            ("perplexity:-1", "above 0"),
-            ("perplexity:nan", "above 0"),
-            ("shield", "no defence `shield`"),
+            ("perplexity:-1", "positive"),
+            ("perplexity:nan", "positive"),
+            ("shield", "unknown defence `shield`"),
         ] {
             assert!(text.parse::<Defence>().expect_err(text).to_string().contains(part), "{text}");
         }

@@ -337,7 +337,7 @@ mod tests {
             assert_eq!(output.rows("steps").len(), 1, "finished work is kept");
             error_text(&result.expect_err("no steps"))
         };
-        assert!(error(generated(" ")).contains("wrote nothing"));
+        assert!(error(generated(" ")).contains("is empty"));
         assert!(
             error(GenerateResult { finish: Some(Finish::Length), ..generated("1. Look and") })
                 .contains("after 512 tokens")

@@ -203,10 +203,7 @@ mod tests {
         let summary = result.expect("runs");
         assert_eq!(summary.outcomes.get("empty"), 2);
         assert!(
-            summary.tables[0]
-                .notes
-                .iter()
-                .any(|note| note.contains("without a reference, and so without scores: 1 of 2 samples")),
+            summary.tables[0].notes.iter().any(|note| note.contains("no reference, hence no scores: 1 of 2 samples")),
             "{:?}",
             summary.tables
         );

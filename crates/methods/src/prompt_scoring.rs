@@ -244,7 +244,7 @@ mod tests {
         let (score, why) = scored("<think>perhaps 7 because the", Finish::Length);
         assert!(score.is_none() && why.contains("inside a thought"), "{why}");
         let (score, why) = scored("I would say 7", Finish::Length);
-        assert!(score.is_none() && why.contains("cut the text off"), "{why}");
+        assert!(score.is_none() && why.contains("truncated"), "{why}");
         assert_eq!(scored("<think>perhaps 7</think>\n\n8", Finish::EndOfTurn).0, Some(8.0));
         assert_eq!(scored("perhaps 7</think>", Finish::EndOfTurn).0, None);
         assert_eq!(scored("7", Finish::Stop).0, Some(7.0));
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!((counts, &summary.values["unparsed_samples"]), ([2, 1, 1], &serde_json::json!(2)));
         let row = output.rows("scores")[0];
         assert!(
-            row["score"].is_null() && row["answers"][0]["why"] == "no whole number from 1 to 10 in the text",
+            row["score"].is_null() && row["answers"][0]["why"] == "the text contains no whole number from 1 to 10",
             "{row}"
         );
     }

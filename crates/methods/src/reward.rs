@@ -281,11 +281,11 @@ mod tests {
         };
         assert!(refused("reward", &[]).contains("the model has no class head"));
         let several = refused("reward", &["contradiction", "neutral", "entailment"]);
-        assert!(several.contains("tells 3 classes apart: contradiction, neutral, entailment"), "{several}");
+        assert!(several.contains("has 3 classes: contradiction, neutral, entailment"), "{several}");
         assert!(several.contains("--class-name entailment"), "{several}");
-        assert!(refused("reward --class-name Good", &["good", "bad"]).contains("it has good, bad"));
+        assert!(refused("reward --class-name Good", &["good", "bad"]).contains("the classes are good, bad"));
         let judge = "judge --attribute coherence --verdict label";
-        assert!(refused(judge, &["good", "bad"]).contains("a judge needs one reward"));
+        assert!(refused(judge, &["good", "bad"]).contains("a judge needs a single reward"));
     }
 
     #[test]

@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn malformed_scales_are_refused() {
-        for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "at most")] {
+        for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "the maximum")] {
             assert!(text.parse::<RatingScale>().expect_err("malformed").to_string().contains(part), "{text}");
         }
     }

@@ -54,6 +54,10 @@ pub enum ChatError {
     #[error("the model's chat template cannot be read: {0}")]
     #[diagnostic(help("use a plain `prompt` instead of `messages`"))]
     Invalid(String),
+    /// The system has no memory or threads to read the template with.
+    #[error("the model's chat template cannot be read now: {0}")]
+    #[diagnostic(help("free some memory, or raise the limits of memory and threads of this process"))]
+    NoThread(String),
     /// The template rejects the conversation.
     #[error("the model's chat template refuses these messages: {0}")]
     #[diagnostic(help("omit the system message, or alternate user and assistant, user first"))]
@@ -80,6 +84,7 @@ impl ChatError {
             Self::Invalid(why) => Self::Invalid(told(why)),
             Self::Refused(why) => Self::Refused(told(why)),
             Self::Failed(why) => Self::Failed(told(why)),
+            Self::NoThread(why) => Self::NoThread(why),
             Self::Altered(role) => Self::Altered(role),
         }
     }
@@ -134,7 +139,7 @@ impl ChatTemplate {
         let limits = WorkLimits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
         let environment =
-            within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
+            within(limits, move || compile(&text)).map_err(|limit| limit_error(&limit, ChatError::Invalid))??;
         Ok(Self {
             parts: Arc::new(TemplateParts {
                 environment,
@@ -188,9 +193,17 @@ impl ChatTemplate {
         spent.over =
             matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
         rendered.map_or_else(
-            |limit| fail(limit.to_string()),
+            |limit| Err(limit_error(&limit, ChatError::Failed).with_path(&self.parts.path)),
             |done| done.map_err(|error| error.with_path(&self.parts.path)),
         )
+    }
+}
+
+/// A limit as an error: `kind`, unless the system lacks memory or threads, which says nothing about the template.
+fn limit_error(limit: &NotContained, kind: fn(String) -> ChatError) -> ChatError {
+    match limit {
+        NotContained::NoThread { .. } => ChatError::NoThread(limit.to_string()),
+        _ => kind(limit.to_string()),
     }
 }
 

@@ -13,6 +13,7 @@ use probity_models::{
 };
 use serde_json::Value;
 
+use crate::chat::ChatError;
 use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
@@ -58,6 +59,10 @@ pub enum LoadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The chat template cannot be read, for lack of memory or threads.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Chat(ChatError),
     /// Tokenizer and embedding do not match.
     #[error("{}: the tokenizer has {tokens} tokens but the embedding {rows} rows", path.display())]
     #[diagnostic(help("use the tokenizer's files of this model"))]
@@ -285,6 +290,10 @@ impl Checkpoint {
                 PromptEncoder::new(tokenizer).with_classes(config.classes().to_vec(), reads_whole, padding)
             }
         };
+        // Without its template a model would be queried with other prompts.
+        if let Some(error @ ChatError::NoThread(_)) = encoder.chat_error() {
+            return Err(LoadError::Chat(error.clone()));
+        }
         let (located, encoder, fingerprint) = (located.clone(), Arc::new(encoder), OnceLock::new());
         Ok(Self { located, config_json, config, source, encoder, files, fingerprint })
     }

@@ -1,6 +1,7 @@
 //! Available memory, and the memory that a model needs.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use probity_lm::Precision;
 use probity_models::{
@@ -28,10 +29,47 @@ pub fn device_room(device: DeviceChoice) -> Option<DeviceRoom> {
     match device {
         DeviceChoice::Cpu | DeviceChoice::CandleCpu => {
             let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-            Some(DeviceRoom { free: kilobytes(&text, "MemAvailable:")?, total: kilobytes(&text, "MemTotal:")? })
+            let host = DeviceRoom { free: kilobytes(&text, "MemAvailable:")?, total: kilobytes(&text, "MemTotal:")? };
+            let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            Some(limited(host, Path::new("/sys/fs/cgroup"), &own))
         }
         device => device.room(),
     }
+}
+
+/// The memory that control groups, such as those of a container or a Slurm job, leave of the host's. `own` is
+/// `/proc/self/cgroup`; `root` the mount point of version 2, or of all controllers of version 1.
+fn limited(host: DeviceRoom, root: &Path, own: &str) -> DeviceRoom {
+    let groups = own.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        match controllers {
+            "" => Some((root.join(path), root.to_owned(), ["memory.max", "memory.current", "inactive_file"])),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                let root = root.join("memory");
+                let files = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+                Some((root.join(path), root, files))
+            }
+            _ => None,
+        }
+    });
+    let levels = groups.flat_map(|(group, root, files)| {
+        let levels: Vec<PathBuf> =
+            group.ancestors().take_while(|at| at.starts_with(&root)).map(Path::to_owned).collect();
+        levels.into_iter().filter_map(move |level| level_room(&level, files))
+    });
+    levels.fold(host, |room, level| DeviceRoom { free: room.free.min(level.free), total: room.total.min(level.total) })
+}
+
+/// Memory of one control group; `None` without a limit. File pages that were not read lately can be dropped.
+fn level_room(level: &Path, [limit, used, droppable]: [&str; 3]) -> Option<DeviceRoom> {
+    let read = |name: &str| std::fs::read_to_string(level.join(name)).ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    let total = number(limit)?;
+    let stat = read("memory.stat").unwrap_or_default();
+    let droppable = stat.lines().find_map(|line| line.strip_prefix(droppable)?.trim().parse::<u64>().ok());
+    let used = number(used)?.saturating_sub(droppable.unwrap_or(0));
+    Some(DeviceRoom { free: total.saturating_sub(used), total })
 }
 
 /// Total memory of the machine; `None` if unknown.

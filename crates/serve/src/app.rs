@@ -22,7 +22,7 @@ pub(crate) struct App {
     pub(crate) options: ServeOptions,
     /// Start time in seconds. Answers report it as their creation time, so that equal requests give equal bytes.
     pub(crate) created: u64,
-    /// Version, fingerprint of the model and precision.
+    /// Version, fingerprint of the model, precision, and the device unless it is the CPU.
     pub(crate) system_fingerprint: String,
     /// Limits on request bodies.
     pub(crate) bodies: BodyLimit,
@@ -33,12 +33,16 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(model: Arc<dyn ServedModel>, options: ServeOptions) -> Self {
         let description = model.description();
-        let system_fingerprint = format!(
+        let mut system_fingerprint = format!(
             "probity-{}-{}-{}",
             env!("CARGO_PKG_VERSION"),
             description.fingerprint.get(..12).unwrap_or(&description.fingerprint),
             description.precision.as_str()
         );
+        // Bits differ between kinds of devices.
+        if description.device != "cpu" {
+            system_fingerprint += &format!("-{}", description.device);
+        }
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             queue: Arc::new(Queue::new(options.max_waiting)),

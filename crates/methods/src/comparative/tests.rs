@@ -273,15 +273,14 @@ fn notes_tell_a_shared_threshold_from_comparisons_that_are_all_alike() {
             vec![p, 1.0 - p]
         })
     };
-    let (shared, alike) = ("--debias per-prompt balances each", "p = τ exactly");
+    let (shared, alike) = ("--debias per-prompt balances each", "p equals τ");
     let global = summary(&format!("{two} --debias global"), &samples(), &model());
     assert!(notes(&global).contains(shared) && !notes(&global).contains(alike), "{}", notes(&global));
     let each = summary(&format!("{two} --debias per-prompt"), &samples(), &model());
     assert!(!notes(&each).contains(shared) && !notes(&each).contains(alike), "{}", notes(&each));
     let constant = summary(COMPARE, &samples(), &ScriptedModel::from_probabilities(|_| vec![0.6, 0.3]));
     assert!(
-        notes(&constant).contains("p = τ exactly, and no verdict, in 36 of 36 comparisons")
-            && !notes(&constant).contains(shared),
+        notes(&constant).contains("p equals τ in 36 of 36 comparisons") && !notes(&constant).contains(shared),
         "{}",
         notes(&constant)
     );
@@ -355,7 +354,7 @@ fn too_long_passes_through_with_its_numbers() {
     let (result, output) = run(COMPARE, &[sample("a", &[1.0, 2.0, 3.0])], &model);
     let summary = result.expect("runs");
     assert_eq!(summary.outcomes.get("too_long"), 4);
-    assert!(notes(&summary).contains("do not fit the memory set aside for them"), "{}", notes(&summary));
+    assert!(notes(&summary).contains("exceed the cache budget"), "{}", notes(&summary));
     let row = output.rows("comparisons").into_iter().find(|row| row["outcome"] == "too_long").expect("there is one");
     assert_eq!(
         (&row["tokens_needed"], &row["limit"], &row["p"]),
@@ -605,10 +604,10 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("compare --attribute coherence --pairs symmetric:3", "symmetric:4"),
         ("compare --attribute coherence --analyses --pairs random:2", "--analyses"),
         ("compare --attribute coherence --template 3", "`1`, `2`"),
-        ("compare --attribute coherence --template 1 --template 1", "given twice"),
-        ("compare --attribute coherence --attribute coherence", "given twice"),
+        ("compare --attribute coherence --template 1 --template 1", "repeated"),
+        ("compare --attribute coherence --attribute coherence", "repeated"),
         ("compare --attribute coherence --label-words A", "two words"),
-        ("compare --attribute coherence --label-words A,A", "the same"),
+        ("compare --attribute coherence --label-words A,A", "are equal"),
         ("compare --attribute coherence --temperature 0", "positive"),
         ("compare --attribute coherence --rank best", "win-ratio"),
         ("compare --attribute coherence --decide samples:0", "from 1 to 1000"),
@@ -764,7 +763,11 @@ fn texts_that_are_alike_are_compared_as_one_and_those_without_words_not_at_all()
 fn budgets_that_connect_nothing_or_contradict_are_refused() {
     let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
     for (args, part) in [
-        ("--budget 21", "12 different texts, which 22 comparisons connect (each pair in both orders); this is 20"),
+        (
+            "--budget 21",
+            "12 distinct texts, which need at least 22 comparisons (each pair in both orders); this allows \
+                         20",
+        ),
         ("--budget 0.1", "--budget 22, a larger share, or auto"),
         ("--budget 0", "a number of comparisons per context (80), a share of all (0.4) or auto"),
         ("--budget 1.5", "a share of all"),
@@ -780,6 +783,6 @@ fn budgets_that_connect_nothing_or_contradict_are_refused() {
     }
     let crowd = [sample("crowd", &(0..513).map(f64::from).collect::<Vec<_>>())];
     let error = error_text(&run(&format!("{COMPARE} --budget auto"), &crowd, &untouched).0.expect_err("too many"));
-    assert!(error.contains("has 513 texts; pairs are chosen among up to 512"), "{error}");
+    assert!(error.contains("has 513 texts; the maximum with a budget is 512"), "{error}");
     assert!(matches!(rehearse(&format!("{COMPARE} --budget auto"), &crowds(0.3), &noisy(1.0)), MethodError::Rehearsed));
 }

@@ -424,20 +424,20 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
     for written in [json!(3), json!(3.0), json!("3"), json!("3.0")] {
         ratings(written.clone()).unwrap_or_else(|refused| panic!("{written}: {refused}"));
     }
-    assert!(ratings(json!(3.5)).expect_err("refused").contains("what was offered is"));
+    assert!(ratings(json!(3.5)).expect_err("refused").contains("expected one of"));
     for (change, part) in [
-        (json!({"choice": "second"}), "`choice` is \"second\", and by the rest of the row it is \"first\""),
+        (json!({"choice": "second"}), "`choice` is \"second\", but the rest of the row implies \"first\""),
         (
             json!({"answers": [{"probabilities": {"A": 0.7, "B": 0.3}, "mass": 1.2, "outcome": "scored"}]}),
-            "`answers[0].mass` is 1.2, and a probability is from 0 to 1",
+            "`answers[0].mass` is 1.2; expected a probability from 0 to 1",
         ),
-        (json!({"mass": 0.3}), "`mass` is 0.3, and by the rest of the row it is "),
-        (json!({"outcome": "tie"}), "`outcome` is \"tie\", and by the rest of the row it is \"scored\""),
-        (json!({"chioce": "first"}), "`chioce` has no place in this row"),
-        (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "`answers[0].sure` has no place in this row"),
+        (json!({"mass": 0.3}), "`mass` is 0.3, but the rest of the row implies "),
+        (json!({"outcome": "tie"}), "`outcome` is \"tie\", but the rest of the row implies \"scored\""),
+        (json!({"chioce": "first"}), "unexpected field `chioce`"),
+        (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "unexpected field `answers[0].sure`"),
         (
             json!({"answers": [{"written": "A", "outcome": "scored"}, {"written": "A", "outcome": "scored"}]}),
-            "`answers` has 2 answers, and --cycles asks for 1",
+            "`answers` has 2 answers, but --cycles is 1",
         ),
         (answer(json!("A")), "field `answers[0]`: invalid type: string \"A\", expected an object"),
         (json!({"answers": "A"}), "field `answers`: invalid type: string \"A\", expected a sequence"),

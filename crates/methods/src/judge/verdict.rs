@@ -511,50 +511,74 @@ mod tests {
         }
         assert_eq!(read(json!({ "outcome": "empty" })).expect("none").decided.choice(), None);
         for (bad, part) in [
-            (json!({ "outcome": "scored", "text": "[[A]]" }), "outcome` is `scored`, and there is neither"),
-            (json!({ "outcome": "scored", "written": "C" }), "written` is \"C\", and what was offered is A, B"),
+            (
+                json!({ "outcome": "scored", "text": "[[A]]" }),
+                "outcome` is `scored`, but `written` and `probabilities` \
+                                                               are missing",
+            ),
+            (json!({ "outcome": "scored", "written": "C" }), "written` is \"C\"; expected one of A, B"),
             (
                 json!({ "outcome": "scored", "written": "C", "probabilities": { "A": 0.3, "B": 0.7 } }),
-                "written` is \"C\", and what was offered is A, B",
+                "written` is \"C\"; expected one of A, B",
             ),
             (
                 json!({ "outcome": "scored", "probabilities": { "A": 0.3, "B": 0.7, "C": 0.0 } }),
-                "probabilities` has \"C\", and what was offered is A, B",
+                "probabilities` has \"C\"; expected A, B",
             ),
-            (json!({ "outcome": "scored", "probabilities": { "A": 1.0 } }), "probabilities` are not one for each"),
-            (json!({ "outcome": "scored", "probabilities": { "A": 3.0, "B": 7.0 } }), "probabilities` are not one"),
-            (json!({ "outcome": "scored", "probabilities": { "A": -0.5, "B": 1.5 } }), "probabilities` are not one"),
-            (json!({ "outcome": "empty", "probabilities": { "A": 0.3, "B": 0.7 } }), "probabilities` are there, and"),
-            (json!({ "outcome": "scored", "written": "A", "mass": 0.9 }), "mass` is there, and there are no"),
+            (
+                json!({ "outcome": "scored", "probabilities": { "A": 1.0 } }),
+                "probabilities` must have one value for \
+                                                                             each",
+            ),
+            (
+                json!({ "outcome": "scored", "probabilities": { "A": 3.0, "B": 7.0 } }),
+                "probabilities` must have one \
+                                                                                       value",
+            ),
+            (
+                json!({ "outcome": "scored", "probabilities": { "A": -0.5, "B": 1.5 } }),
+                "probabilities` must have one \
+                                                                                        value",
+            ),
+            (json!({ "outcome": "empty", "probabilities": { "A": 0.3, "B": 0.7 } }), "probabilities` exist, but"),
+            (
+                json!({ "outcome": "scored", "written": "A", "mass": 0.9 }),
+                "mass` exists, but `probabilities` is \
+                                                                           missing",
+            ),
             (
                 json!({ "outcome": "scored", "probabilities": { "A": 0.3, "B": 0.7 }, "mass": 8.7 }),
-                "mass` is 8.7, and a probability is from 0 to 1",
+                "mass` is 8.7; expected a probability from 0 to 1",
             ),
-            (json!({ "outcome": "empty", "written": "A" }), "written` is there, and its `outcome` is `empty`"),
+            (json!({ "outcome": "empty", "written": "A" }), "written` exists, but `outcome` is `empty`"),
             (
                 json!({ "outcome": "scored", "written": "A", "probabilities": { "A": 0.3, "B": 0.7 } }),
-                "written` is \"A\", and by its `probabilities` \"B\" is likelier",
+                "written` is \"A\", but \"B\" has a higher probability",
             ),
             (
                 json!({ "outcome": "scored", "written": "A", "text": "So: [[B]]" }),
-                "written` is \"A\", and its `text` ends in [[B]]",
+                "written` is \"A\", but `text` ends in [[B]]",
             ),
             (
                 json!({ "outcome": "scored", "written": "A", "text": "so" }),
-                "written` is \"A\", and its `text` ends in no verdict",
+                "written` is \"A\", but `text` does not end in a verdict",
             ),
             (
                 json!({ "outcome": "unparsed", "why": "lost", "text": "so [[B]]" }),
-                "outcome` is `unparsed`, and its `text` ends in [[B]]",
+                "outcome` is `unparsed`, but `text` ends in [[B]]",
             ),
-            (json!({ "outcome": "empty", "text": "so [[A]]" }), "outcome` is `empty`, and there is a `text`"),
-            (json!({ "outcome": "low_mass", "written": "A" }), "outcome` is `low_mass`, and there are no"),
+            (json!({ "outcome": "empty", "text": "so [[A]]" }), "outcome` is `empty`, but `text` exists"),
+            (
+                json!({ "outcome": "low_mass", "written": "A" }),
+                "outcome` is `low_mass`, but `probabilities` is \
+                                                                missing",
+            ),
         ] {
             let why = read(bad.clone()).expect_err("refused").to_string();
             assert!(why.starts_with(&format!("`answers[0].{part}")), "{bad}: {why}");
         }
         let nothing = JudgeVerdict::read(&json!({ "answers": [], "outcome": "scored" }), PAIR, false);
-        assert_eq!(nothing.expect_err("refused").to_string(), "`answers` is empty, and `outcome` is `scored`");
+        assert_eq!(nothing.expect_err("refused").to_string(), "`answers` is empty, but `outcome` is `scored`");
     }
 
     #[test]
@@ -646,9 +670,12 @@ mod tests {
             assert_eq!(read(written.clone()).expect("a rating"), Some(3.0), "{written}");
         }
         let error = read(json!(3.5)).expect_err("refused").to_string();
-        assert!(error.contains("`answers[0].written` is \"3.5\", and what was offered is 1, 2, 3, 4, 5"), "{error}");
+        assert!(error.contains("`answers[0].written` is \"3.5\"; expected one of 1, 2, 3, 4, 5"), "{error}");
         assert!(read(json!(["3"])).is_err() && read(json!(true)).is_err());
-        assert!(read(Value::Null).expect_err("refused").to_string().contains("there is neither"));
+        assert!(read(Value::Null).expect_err("refused").to_string().contains(
+            "`written` and `probabilities` are \
+                                                                              missing"
+        ));
     }
 
     #[test]

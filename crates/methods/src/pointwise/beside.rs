@@ -224,8 +224,8 @@ mod tests {
             (told.trust, told.figures["baselines"]["one constant per system"].as_f64()),
             (Trust::Caution, Some(1.0))
         );
-        assert!(told.says.contains("length (shorter is better) has 1.000"), "{}", told.says);
-        assert!(told.because.ends_with("agrees as well without reading a text"), "{}", told.because);
+        assert!(told.says.contains("length (shorter is better) 1.000"), "{}", told.says);
+        assert!(told.because.ends_with("agrees at least as well"), "{}", told.because);
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
         let named = [("coherence", first), ("fluency", moved), ("brevity", turned)];
         let asked = named.map(|(name, scores)| AttributeScores { attribute: Some(name.to_owned()), scores });
         report_repeated(&mut verdict, &asked);
-        let said = |place: usize| verdict[place].because.contains("one score under two names");
+        let said = |place: usize| verdict[place].because.contains("as if both were one attribute");
         assert_eq!([said(0), said(1), said(2)], [false, true, false]);
         assert_eq!(verdict[1].figures["same_as"], "coherence");
     }

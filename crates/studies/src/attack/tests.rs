@@ -62,7 +62,7 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
         let own = row["attacked"].as_f64().expect("a score");
         assert!((own + row["attacked_other"].as_f64().expect("a score") - 1.0).abs() < 1e-12, "{row}");
     }
-    assert!(summary.verdict[0].says.contains("`verified`, turns 100.0%"), "{}", summary.verdict[0].says);
+    assert!(summary.verdict[0].says.contains("`verified`, changes 100.0%"), "{}", summary.verdict[0].says);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_attack_is_held_against_a_harmless_text_of_its_length() {
     for attack in 0..3 {
         assert_eq!(figure(&summary, &format!("/prompts/0/attacks/{attack}/open")), 0, "the control has won already");
     }
-    assert!(summary.verdict[0].says.contains("no item was open"), "{}", summary.verdict[0].says);
+    assert!(summary.verdict[0].says.contains("no item has a verdict"), "{}", summary.verdict[0].says);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn defences_are_measured_beside_none() {
         (0..3).map(|k| figure(&summary, &format!("/prompts/{k}/attacks/0/turned/share"))).collect();
     assert_eq!(turned, [1.0, 0.0, 1.0]);
     assert_eq!(figure(&summary, "/prompts/1/defence"), "sandwich");
-    assert!(summary.verdict[0].says.contains("With sandwich 0.0%"), "{}", summary.verdict[0].says);
+    assert!(summary.verdict[0].says.contains("With sandwich, 0.0%"), "{}", summary.verdict[0].says);
     assert!(!summary.signature_line.contains("nonce:k,") && summary.signature_line.contains("sandwich"));
 }
 
@@ -156,7 +156,7 @@ fn samples_without_gold_have_a_drawn_candidate_attacked_and_say_so() {
     let summary = result.expect("runs");
     assert_eq!((figure(&summary, "/items"), figure(&summary, "/prompts/0/accuracy/share")), (4.into(), Value::Null));
     let notes: Vec<&String> = summary.tables.iter().flat_map(|table| &table.notes).collect();
-    assert!(notes.iter().any(|note| note.contains("4 of 4 items have no gold")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("4 of 4 items have neither gold")), "{notes:?}");
     let again = run("attack --target compare --attack verified --items 4", &all, &swayed()).1;
     assert_eq!(output.rows("attacked"), again.rows("attacked"));
 }
@@ -175,23 +175,23 @@ fn a_rehearsal_sees_the_prompts_of_every_method_and_refusals_name_what_is_wrong(
     let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
     for (args, part) in [
         ("attack", "--target"),
-        ("attack --target refeval", "does not score so"),
-        ("attack --target attack", "does not score so"),
+        ("attack --target refeval", "does not show candidates to a model"),
+        ("attack --target attack", "does not show candidates to a model"),
         ("attack --target compere", "did you mean `compare`?"),
-        ("attack --target compare --target compare", "given twice"),
+        ("attack --target compare --target compare", "repeated"),
         ("attack --target compare:templat=1", "did you mean `template`?"),
-        ("attack --target compare:defence=sandwich", "--defence to the attack itself"),
-        ("attack --target judge:panel=other", "one is attacked at a time"),
+        ("attack --target compare:defence=sandwich", "--defence as options of `attack`"),
+        ("attack --target judge:panel=other", "one model is attacked at a time"),
         ("attack --target compare --attack nave", "did you mean `naive`?"),
-        ("attack --target compare --defence shield", "no defence `shield`"),
-        ("attack --target compare --defence sandwich --defence sandwich", "given twice"),
+        ("attack --target compare --defence shield", "unknown defence `shield`"),
+        ("attack --target compare --defence sandwich --defence sandwich", "repeated"),
         ("attack --target gpt-score --defence sandwich", "no prompt that a defence could change"),
-        (own.as_str(), "`naive` is a name that probity has for something else"),
+        (own.as_str(), "the name `naive` is reserved"),
     ] {
         let error = error_text(&run(args, &samples(2), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
     let single = [sample("a", &[1.0])];
     let error = error_text(&run("attack --target compare", &single, &untouched).0.expect_err("no pair"));
-    assert!(error.contains("no sample has two candidates"), "{error}");
+    assert!(error.contains("no sample has two non-empty candidates"), "{error}");
 }

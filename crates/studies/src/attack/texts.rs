@@ -351,12 +351,12 @@ mod tests {
             ("{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": 3}", "line 2"),
             ("{\"name\": \"x\", \"text\": \"y\", \"where\": 1}", "unknown field `where`"),
             ("{\"name\": \"x\", \"text\": \" \"}", "is empty"),
-            ("{\"name\": \"none\", \"text\": \"y\"}", "line 1: `none` is a name"),
-            ("{\"name\": \"authority\", \"text\": \"y\"}", "line 1: `authority` is a name"),
+            ("{\"name\": \"none\", \"text\": \"y\"}", "line 1: the name `none` is reserved"),
+            ("{\"name\": \"authority\", \"text\": \"y\"}", "line 1: the name `authority` is reserved"),
             ("\n", "the file contains no attacks"),
             (
                 "{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": \"x\", \"text\": \"z\"}",
-                "line 2: `x` is the attack of line 1",
+                "line 2: duplicate name `x`, first on line 1",
             ),
         ] {
             assert!(read(text).expect_err(text).to_string().contains(part), "{text}");

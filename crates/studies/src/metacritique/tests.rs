@@ -105,7 +105,7 @@ fn claims_become_precision_recall_and_f1() {
     assert_eq!((&board["systems"][0]["system"], &board["systems"][1]["system"]), (&json!("a"), &json!("b")));
     // Of four claims pooled, two are true.
     assert!((board["together"][0]["precision"]["micro"]["share"].as_f64().expect("some") - 0.5).abs() < 1e-12);
-    assert!(summary.verdict[0].because.contains("no claim was labelled"), "{:?}", summary.verdict);
+    assert!(summary.verdict[0].because.contains("not compared with human labels"), "{:?}", summary.verdict);
 }
 
 #[test]
@@ -245,10 +245,10 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
     let summary = run_from("metacritique", &samples, &judge(), "aius", &rows).expect("runs");
     assert_eq!(summary.values["leaderboard"]["together"][0]["claims"]["precision"]["true"], 2);
     for (rows, part) in [
-        (&rows[..2], "t:2: before this line a row is missing: the claims of the critique `b` of sample `s`"),
-        (&[rows[1].clone(), rows[3].clone()][..], "before this line a row is missing: the claims of the critique `b`"),
+        (&rows[..2], "t:2: a row is missing before this line: the claims of the critique `b` of sample `s`"),
+        (&[rows[1].clone(), rows[3].clone()][..], "a row is missing before this line: the claims of the critique `b`"),
         (&[aiu(&a, " ")][..], "t:1: `aiu` is empty"),
-        (&[json!({"item": "s", "of": "critique", "candidate": "z", "aiu": "x"})][..], "t:1: nothing in these data has"),
+        (&[json!({"item": "s", "of": "critique", "candidate": "z", "aiu": "x"})][..], "t:1: nothing in the data has"),
     ] {
         let error = run_from("metacritique", &samples, &judge(), "aius", rows).expect_err("refused");
         assert!(error.contains(part), "{part}\n{error}");
@@ -259,11 +259,11 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         vec![row]
     };
     for (more, part) in [
-        (json!({"label": true, "p": 0.2}), "`label` is true, and `p` is 0.2"),
+        (json!({"label": true, "p": 0.2}), "`label` is true, but `p` is 0.2"),
         (json!({"p": 1.2, "label": true}), "`p` is 1.2"),
-        (json!({"label": null}), "`label` is null, and `outcome` is `scored`"),
+        (json!({"label": null}), "`label` is null, but `outcome` is `scored`"),
         (json!({"label": true, "outcome": "empty"}), "`outcome` is `empty`"),
-        (json!({"label": "yes"}), "`label` is \"yes\", and may be true, false"),
+        (json!({"label": "yes"}), "`label` is \"yes\"; expected one of true, false"),
     ] {
         let error = match rehearse_from("metacritique", &samples, &judge(), "precision", &row(more)) {
             MethodError::Rehearsed => "accepted".to_owned(),
@@ -278,9 +278,9 @@ fn options_and_samples_that_do_not_fit_are_refused() {
     let samples = [sample("s", vec![critique("a", &["good one"])], &["good one"])];
     let refused = |args: &str| error_text(&run(args, &samples, &judge()).0.expect_err("refused"));
     assert!(refused("metacritique --prompt verdict=x.j2").contains("answer, critique, aius, precision"));
-    assert!(refused("metacritique --prompt recall").contains("names no prompt and file"));
-    assert!(refused("metacritique --prompt recall=a --prompt recall=b").contains("given twice"));
-    assert!(refused("metacritique --baseline single --baseline single").contains("given twice"));
+    assert!(refused("metacritique --prompt recall").contains("not a known NAME=FILE"));
+    assert!(refused("metacritique --prompt recall=a --prompt recall=b").contains("repeated"));
+    assert!(refused("metacritique --baseline single --baseline single").contains("repeated"));
     let configured = configured("metacritique").expect("valid");
     let mut bare = samples[0].clone();
     bare.texts.remove("question");
@@ -386,7 +386,7 @@ fn a_judge_is_held_against_labels_claim_by_claim() {
     bare["human_critique"].as_object_mut().expect("one").remove("aius");
     std::fs::write(&path, json!([bare]).to_string()).expect("written");
     let error = error_text(&labelled(&path, &json!({}), Some(&judge())).0.expect_err("refused"));
-    assert!(error.contains("the claims that they are of are not in the file"), "{error}");
+    assert!(error.contains("the file lacks its claims"), "{error}");
     assert!(labelled(&path, &json!({}), None).0.is_ok(), "without a model nobody asks about claims");
     let error = error_text(&labelled(&path, &json!({"refine": true}), None).0.expect_err("refused"));
     assert!(error.contains("--model"), "{error}");

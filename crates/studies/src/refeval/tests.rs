@@ -317,11 +317,11 @@ fn answers_come_from_a_file_as_far_as_it_goes() {
     let mut other = all.clone();
     other[0]["question"] = json!("Another?");
     for (rows, part) in [
-        (&all[1..], "it has no answer to the question"),
-        (&[all[0].clone(), all[0].clone()][..], "has an answer on line 1"),
-        (&other[..], "is to \"Another?\""),
+        (&all[1..], "the file has no answer to the question"),
+        (&[all[0].clone(), all[0].clone()][..], "first on line 1"),
+        (&other[..], "belongs to \"Another?\""),
         (&[json!({"id": "1.0.1"})][..], "missing field `answer`"),
-        (&[][..], "holds no answer"),
+        (&[][..], "contains no answers"),
     ] {
         let error = error_text(&answered(rows).0.expect_err("refused"));
         assert!(error.contains(part) && error.contains("answers.jsonl"), "{part}\n{error}");
@@ -354,12 +354,12 @@ fn tables_and_options_that_do_not_fit_are_refused() {
     assert_eq!((&vital[1], &vital[3]), (&crate::Cell::Missing, &crate::Cell::from("0 of 0 vital units")));
     weighed["weight"] = json!("heavy");
     for (rows, part) in [
-        (vec![row(&"word ".repeat(21))], "t:1: `unit` has 21 words, and --unit-words allows 20"),
+        (vec![row(&"word ".repeat(21))], "t:1: `unit` has 21 words, but --unit-words is 20"),
         (vec![row(" ")], "t:1: `unit` is empty"),
         (vec![weighed], "`weight` is \"heavy\""),
         (
             vec![json!({"document": "d9", "passage": 1, "unit": "x"})],
-            r#"t:1: nothing in these data has {"document":"d9""#,
+            r#"t:1: nothing in the data has {"document":"d9""#,
         ),
         (Vec::new(), "the units of passage 1 of `d0`"),
     ] {
@@ -371,11 +371,11 @@ fn tables_and_options_that_do_not_fit_are_refused() {
     assert!(error.contains("`targets` names the unit \"d0/1.99\""), "{error}");
     let refused =
         |args: &str| error_text(&run(&format!("refeval --documents {documents} {args}")).0.expect_err("refused"));
-    assert!(refused("--answers x.jsonl").contains("of a file and of a model"));
+    assert!(refused("--answers x.jsonl").contains("cannot be combined with --evaluated"));
     assert!(refused("--overlap 300").contains("--passage-tokens"));
-    assert!(refused("--baseline bleu --baseline bleu").contains("given twice"));
+    assert!(refused("--baseline bleu --baseline bleu").contains("repeated"));
     let alone = run_with(&format!("refeval --documents {documents}"), Staging::default(), None).0;
-    assert!(error_text(&alone.expect_err("refused")).contains("nobody answers"));
+    assert!(error_text(&alone.expect_err("refused")).contains("there is no --answers"));
     let absent =
         run_with("refeval --documents /nowhere/at/all.txt --evaluated x", Staging::default(), Some(&evaluated()));
     assert!(error_text(&absent.0.expect_err("refused")).contains("/nowhere/at/all.txt"));
@@ -416,7 +416,7 @@ fn people_are_heard_where_they_judged() {
     let few = gold(2, &judged).expect("runs").verdict[0].clone();
     assert!(few.trust == crate::Trust::Caution && few.because.contains("only 8 units were checked"), "{few:?}");
     let error = error_text(&gold(1, &|_, _| "so-so").expect_err("refused"));
-    assert!(error.contains("lines 1, 2, 3, 4") && error.contains("none of correct, incorrect, unrelated"), "{error}");
+    assert!(error.contains("lines 1, 2, 3, 4") && error.contains("not one of correct, incorrect"), "{error}");
 }
 
 #[test]

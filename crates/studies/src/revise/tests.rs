@@ -132,7 +132,7 @@ fn what_is_cut_off_or_empty_is_told_and_is_no_reference() {
         assert_eq!(output.rows("revised").len(), usable);
         assert_eq!(summary.values["left_out"], 6 - usable);
         let verdict = &summary.verdict[0];
-        let says = format!("{usable} of 5 references can be used; cut off: 1, not made: 3");
+        let says = format!("{usable} of 5 references are usable; truncated: 1, missing: 3");
         assert_eq!((&verdict.says, verdict.trust), (&says, Trust::Caution), "nobody has judged them");
         assert_eq!(
             (
@@ -149,7 +149,7 @@ fn unchanged_texts_and_similarities_are_counted() {
     let model = writer(|prompt| generated(block(prompt, "Draft")));
     let (result, output) = run("revise", &pairs(4), &model);
     let summary = result.expect("runs");
-    assert_eq!(summary.verdict[0].says, "4 of 4 references can be used; unchanged: 4");
+    assert_eq!(summary.verdict[0].says, "4 of 4 references are usable; unchanged: 4");
     let tally = summary.values["references"][0].clone();
     assert_eq!((&tally["unchanged"], &tally["to_primary"]["word"]), (&json!(4), &json!(1.0)));
     // Two of seven words differ, and two of 34 characters.
@@ -166,9 +166,9 @@ fn options_that_nothing_looks_at_are_refused() {
     let model = writer(|_| generated("text"));
     for (args, part) in [
         ("revise --aspect depth", "--kind aspects"),
-        ("revise --kind aspects --aspect nonsense", "no meaning of `nonsense`"),
-        ("revise --kind aspects --aspect depth --aspect depth", "given twice"),
-        ("revise --reviser-template both=x.j2", "not asked for"),
+        ("revise --kind aspects --aspect nonsense", "no built-in meaning of `nonsense`"),
+        ("revise --kind aspects --aspect depth --aspect depth", "repeated"),
+        ("revise --reviser-template both=x.j2", "not requested"),
         ("revise --kind both --mode pointwise", "--mode pairwise"),
         ("revise --kind diversified", "no sample has references"),
         ("revise --attribute zest", "--criteria"),
@@ -234,20 +234,20 @@ fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
     assert!(given.signature_line.contains("from:revisions@"), "{}", given.signature_line);
     let edited = with(&json!({"text": "An edit.", "unchanged": null})).expect("an edit");
     assert_ne!(given.signature_line, edited.signature_line, "figures depend on what the table says");
-    assert!(given.tables[0].notes.iter().any(|note| note.contains("`revisions` was taken from t")));
+    assert!(given.tables[0].notes.iter().any(|note| note.contains("`revisions` was read from t")));
     with(&json!({"text": "An edited text.", "finish": null})).expect("what is measured of a text is measured anew");
     with(&json!({"text": primary.text, "unchanged": true})).expect("a text may be given back");
     run_from("revise", &samples, &model, "revisions", &[json!({"text": "a"}), json!({"text": "b"})]).expect("texts");
     for (change, part) in [
-        (json!({"text": ""}), "`text` is empty, and `outcome` is `revised`"),
-        (json!({"text": "", "outcome": null}), "`text` is empty, and no `outcome` says why"),
-        (json!({"outcome": "empty"}), "there is a `text`, and `outcome` is `empty`"),
-        (json!({"finish": "length"}), "`finish` is `length`, and `outcome` is `revised`"),
-        (json!({"finish": "length", "outcome": null}), "`finish` is `length`, and no `outcome` says why"),
-        (json!({"outcome": "truncated"}), "`finish` is `end_of_turn`, and `outcome` is `truncated`"),
-        (json!({"text": primary.text}), "`unchanged` is false, and by the rest of the row it is true"),
-        (json!({"unchanged": true}), "`unchanged` is true, and by the rest of the row it is false"),
-        (json!({"txet": "a"}), "`txet` has no place in this row"),
+        (json!({"text": ""}), "`text` is empty, but `outcome` is `revised`"),
+        (json!({"text": "", "outcome": null}), "`text` is empty, but `outcome` is missing"),
+        (json!({"outcome": "empty"}), "`text` exists, but `outcome` is `empty`"),
+        (json!({"finish": "length"}), "`finish` is `length`, but `outcome` is `revised`"),
+        (json!({"finish": "length", "outcome": null}), "`finish` is `length`, but `outcome` is missing"),
+        (json!({"outcome": "truncated"}), "`finish` is `end_of_turn`, but `outcome` is `truncated`"),
+        (json!({"text": primary.text}), "`unchanged` is false, but the rest of the row implies true"),
+        (json!({"unchanged": true}), "`unchanged` is true, but the rest of the row implies false"),
+        (json!({"txet": "a"}), "unexpected field `txet`"),
         (json!({"text": 7}), "field `text`: invalid type: integer `7`, expected a string"),
         (json!({"tokens": "many"}), "field `tokens`: invalid type: string \"many\", expected a whole number"),
         (json!({"outcome": "done"}), "field `outcome`: unknown variant `done`, expected one of `revised`"),

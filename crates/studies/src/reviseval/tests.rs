@@ -376,11 +376,11 @@ fn a_table_behind_references_that_are_not_made_yet_is_looked_at_in_a_rehearsal()
         rows
     };
     for (rows, part) in [
-        (changed(2, "item", json!("s9")), "t:2: it belongs to nothing in these data"),
+        (changed(2, "item", json!("s9")), "t:2: it matches nothing in the data"),
         (changed(1, "choice", json!("second")), "t:1: `choice` is \"second\""),
         (changed(16, "answers", json!([])), "t:16: "),
-        ([&rows[..], &rows[15..]].concat(), "t:17: it belongs to nothing in these data"),
-        (vec![json!("A")], "t:1: it is no JSON object"),
+        ([&rows[..], &rows[15..]].concat(), "t:17: it matches nothing in the data"),
+        (vec![json!("A")], "t:1: not a JSON object"),
     ] {
         let error = error_text(&ends(&rows));
         assert!(error.contains(part), "{part}: {error}");
@@ -390,18 +390,18 @@ fn a_table_behind_references_that_are_not_made_yet_is_looked_at_in_a_rehearsal()
 #[test]
 fn options_that_contradict_each_other_or_the_data_are_refused() {
     for (args, part) in [
-        ("reviseval --reference none,none", "given twice"),
+        ("reviseval --reference none,none", "repeated"),
         ("reviseval --reference given", "no sample has references"),
         ("reviseval --no-judge", "--metric"),
         ("reviseval --no-judge --metric bleu --reference none", "probity metrics"),
-        ("reviseval --metric blanc", "looks at no reference"),
+        ("reviseval --metric blanc", "uses no references"),
         ("reviseval --metric bert-score", "--encoder"),
         ("reviseval --metric bart-score", "--seq2seq"),
         ("reviseval --metric bleuu", "did you mean `bleu`"),
         ("reviseval --reference none --cost-match", "none,adapted"),
         ("reviseval --cost-match --verdict label", "--verdict generate"),
         ("reviseval --mode pointwise --attribute coherence --reference both", "--mode pairwise"),
-        ("reviseval --similarity bleu,ter", "one metric"),
+        ("reviseval --similarity bleu,ter", "a single metric"),
         ("reviseval --aspect depth", "--reference aspects"),
         ("reviseval --export-sets --reference adapted", "none,adapted"),
     ] {

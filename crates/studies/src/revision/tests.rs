@@ -237,8 +237,8 @@ fn what_does_not_fit_is_refused() {
     );
     assert!(refused("revision --metric sari-easse", &bare).contains("sample `s0` has none"));
     assert!(refused("revision --metric blanc", &samples()).contains("name one with --encoder"));
-    assert!(refused("revision --judge choice,choice", &samples()).contains("given twice"));
-    assert!(refused("revision --hybrid a,b,c,d,e", &samples()).contains("name 4 at most"));
+    assert!(refused("revision --judge choice,choice", &samples()).contains("repeated"));
+    assert!(refused("revision --hybrid a,b,c,d,e", &samples()).contains("use at most 4"));
     let single = [sample("a", &[1.0])];
     assert!(refused("revision", &single).contains("no sample has two candidates"));
 }
@@ -280,7 +280,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
     };
     let error = form(json!({"best": "C"}));
     assert!(error.contains("best (A, B, both, none)"), "{error}");
-    assert!(form(Value::Null).contains("`answers` is missing, and `outcome` is `scored`"));
+    assert!(form(Value::Null).contains("`answers` is missing, but `outcome` is `scored`"));
     let mut rows: Vec<Value> = output.rows("choice_labels").into_iter().cloned().collect();
     rows[0]["probabilities"] = json!({"strictly": 0.5, "no": 0.2, "with more": 0.2});
     let error = run_from(args, &all, &model(), "choice_labels", &rows).expect_err("refused");
