@@ -1,4 +1,4 @@
-//! The `probity` binary; everything it does is in `probity-cli`.
+//! The `probity` binary; all code is in `probity-cli`.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! A database of answers of any bytes is read or refused. One whose bytes were changed gives the answers that were put
-//! there, or asks again, or is refused; one whose rows were changed and sealed anew gives only answers that can be
-//! some.
+//! A database of answers with arbitrary bytes is read or rejected. If bytes of a valid one change, it returns the
+//! original answers, recomputes them, or is rejected. If rows change and get new checksums, it returns only valid
+//! answers.
 #![no_main]
 
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn requests() -> Vec<ScoreRequest> {
         .collect()
 }
 
-/// A sound database and what it answers.
+/// A valid database and its answers.
 static BASE: LazyLock<(Vec<u8>, Vec<ScoreResult>)> = LazyLock::new(|| {
     clear();
     let model = model();
@@ -73,7 +73,7 @@ enum Value {
     Zeros(u16),
 }
 
-/// What makes a database another than the one that was made, and still one.
+/// Changes that leave a valid database with another schema or content.
 const STATEMENTS: [&str; 10] = [
     "DROP TABLE requests",
     "DROP TABLE models",
@@ -95,7 +95,7 @@ const TABLES: [(&str, &[&str]); 3] = [
 ];
 
 impl Change {
-    /// Whether only bytes were changed, and not what a seal says of them.
+    /// Whether only bytes changed, so that checksums no longer match.
     fn is_damage(&self) -> bool {
         matches!(self, Self::Byte(..) | Self::Cut(_))
     }
@@ -119,7 +119,7 @@ impl Change {
                 .map(drop)
             }
             Self::Text { row, from, to } => {
-                // A text that doubles again and again would be a file of a gigabyte, which takes what it takes.
+                // A text that is doubled repeatedly would grow to a gigabyte.
                 let update = "UPDATE answers SET answer = replace(answer, ?1, ?2), question = replace(question, ?1, ?2)
                               WHERE rowid % 4 = ?3 % 4 AND length(answer) + length(question) < 100000";
                 connection.execute(update, (from.0, to.0, row)).map(drop)
@@ -133,7 +133,7 @@ impl Change {
     }
 }
 
-/// Seals every row as it is now.
+/// Recomputes the checksum of every row.
 fn seal(connection: &Connection) -> rusqlite::Result<()> {
     connection.create_scalar_function("seal", -1, FunctionFlags::SQLITE_UTF8, |context| {
         let mut hasher = Sha256::new();
@@ -159,7 +159,7 @@ fn seal(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads all that there is to read.
+/// Reads everything.
 fn read_all(answers: &Answers) {
     let _ = answers.check(drop);
     let _ = answers.count();
@@ -176,7 +176,7 @@ fn read_all(answers: &Answers) {
 fuzz_target!(|data: &[u8]| {
     let (base, expected) = &*BASE;
     clear();
-    // SQLite keeps some of what each of very many databases took.
+    // SQLite keeps memory of every database that it opened.
     end_when_large();
     let mut faithful = false;
     match Input::<Vec<Change>>::new(data) {

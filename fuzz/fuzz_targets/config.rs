@@ -1,5 +1,5 @@
-//! A `config.json` of any bytes, and those of real architectures with fields changed, are read or refused; what is read
-//! loads the tiny model that the field belongs to, or is refused there.
+//! A `config.json` with arbitrary bytes, or with changed fields of a real architecture, is read or rejected. If it is
+//! read, the tiny model of that architecture loads or is rejected.
 #![no_main]
 
 use std::path::Path;
@@ -19,7 +19,7 @@ struct Base {
     weights: SafetensorsFiles,
 }
 
-/// Golden models that our kernels compute, in safetensors.
+/// Golden models in safetensors that run on our kernels.
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/models");
     let rows: Vec<Value> = serde_json::from_str(include_str!("../../tests/goldens/roster.json")).expect("rows");
@@ -40,7 +40,7 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
 #[derive(Arbitrary)]
 struct Edit {
     field: u8,
-    /// The field of another architecture.
+    /// Use a field of another architecture.
     foreign: bool,
     to: To,
 }
@@ -138,7 +138,7 @@ fuzz_target!(|data: &[u8]| {
         ModelConfig::Decoder(config) => load_decoder(weights, *config, Arithmetic::Exact).map(drop),
         ModelConfig::EncoderDecoder(config) => load_encoder_decoder(weights, &config, Arithmetic::Exact).map(drop),
         ModelConfig::Encoder(config) => load_encoder(weights, &config, Arithmetic::Exact).map(drop),
-        // Whether it is read is all that is ours.
+        // Only reading the configuration is our code.
         ModelConfig::Bridged(_) => Ok(()),
     };
 });

@@ -1,4 +1,4 @@
-//! A GGUF file of any bytes is read or refused: header, tensors, configuration, tokenizer.
+//! A GGUF file with arbitrary bytes is read or rejected: header, tensors, configuration, tokenizer.
 #![no_main]
 
 use std::path::Path;

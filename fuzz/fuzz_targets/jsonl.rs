@@ -1,4 +1,4 @@
-//! A data file of any bytes gives samples, problems with their lines, or an error; never a panic.
+//! A data file with arbitrary bytes gives samples, problems with line numbers, or an error, but never a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

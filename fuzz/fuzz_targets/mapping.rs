@@ -1,4 +1,4 @@
-//! A table of any cells under any mapping gives samples, problems with their lines, or an error that can be shown.
+//! A table with arbitrary cells and mapping gives samples, problems with line numbers, or a printable error.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

@@ -1,4 +1,5 @@
-//! A recipe of any bytes, and of any tables, keys and values, is read or refused, with problems that can be shown.
+//! A recipe with arbitrary bytes, or with arbitrary tables, keys and values, is read or rejected with printable
+//! problems.
 #![no_main]
 
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use probity_fuzz::{Input, Word, scratch, show};
 
-/// A line each, in quotation marks: also libFuzzer's dictionary.
+/// One quoted key per line; also libFuzzer's dictionary.
 const KEYS: &str = include_str!("../dictionaries/recipe.dict");
 
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| scratch().join("recipe.toml"));
@@ -45,7 +46,7 @@ fn key(at: u8) -> &'static str {
 }
 
 fn quoted(text: &str) -> String {
-    // JSON's escapes are TOML's.
+    // JSON escapes are valid in TOML.
     serde_json::to_string(text).expect("text").replace('\u{7f}', "")
 }
 

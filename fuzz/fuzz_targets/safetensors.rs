@@ -1,4 +1,4 @@
-//! A safetensors file of any bytes is read or refused.
+//! A safetensors file with arbitrary bytes is read or rejected.
 #![no_main]
 
 use std::path::Path;

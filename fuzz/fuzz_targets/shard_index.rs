@@ -1,4 +1,4 @@
-//! A shard index of any bytes is read or refused, and names only files of its own folder.
+//! A shard index with arbitrary bytes is read or rejected, and names only files in its own folder.
 #![no_main]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A table of any bytes, of every kind and packed or not, gives samples, problems with their lines, or an error; never
-//! a panic.
+//! A table with arbitrary bytes, in any format and compressed or not, gives samples, problems with line numbers, or an
+//! error, but never a panic.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use probity_data::{DataFormat, Mapping, SampleSource};
 
-/// The first byte chooses the format and the mapping.
+/// The first byte selects the format and the mapping.
 static SOURCES: LazyLock<Vec<SampleSource>> = LazyLock::new(|| {
     let mappings: [&[&str]; 5] = [
         &[],
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, bytes)) = data.split_first() else { return };
     let source = &SOURCES[usize::from(choice) % SOURCES.len()];
     let Ok(mut file) = source.open_from(std::io::Cursor::new(bytes.to_vec())) else { return };
-    // A small Parquet file can rightly hold millions of rows.
+    // A small Parquet file may legitimately contain millions of rows.
     let rows = file.records.by_ref().take(10_000);
     assert!(rows.into_iter().all(|(line, sample)| line > 0 && !sample.id.is_empty() && sample.check().is_empty()));
     file.unmapped();

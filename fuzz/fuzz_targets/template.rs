@@ -1,5 +1,5 @@
-//! A chat template of any bytes, and of any expressions that Jinja has, is rendered or refused within its limits, and
-//! says the same each time.
+//! A chat template with arbitrary bytes, or with arbitrary Jinja expressions, is rendered or rejected within its
+//! limits, with the same result each time.
 #![no_main]
 
 use std::fmt::{self, Display};
@@ -260,7 +260,7 @@ fuzz_target!(|data: &[u8]| {
     if let Err(error) = &once {
         count_stopped(error);
     }
-    // A limit of time may be met one time and not the next.
+    // A time limit may be reached in one run and not in the next.
     if ![&once, &again].iter().any(|text| {
         text.as_ref().is_err_and(|error| {
             error.to_string().contains(

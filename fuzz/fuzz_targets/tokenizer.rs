@@ -1,5 +1,5 @@
-//! A `tokenizer.json` of any bytes, and of any parts that such files have, is read or refused, within its limits; what
-//! is read encodes and decodes.
+//! A `tokenizer.json` with arbitrary bytes, or with an arbitrary combination of valid parts, is read or rejected within
+//! its limits. If it is read, it encodes and decodes.
 #![no_main]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the targets share.
+//! Code shared by the targets.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Unstructured};
 
-/// How an input was made: of bytes as they are, so that files can be seeds, or of parts that belong together.
+/// An input: plain bytes, so that files can be seeds, or generated from parts that fit together.
 pub enum Input<'a, T> {
-    /// What follows a first byte that is even.
+    /// The bytes after an even first byte.
     Text(&'a [u8]),
-    /// What follows one that is odd; boxed, for it may be large.
+    /// The value after an odd first byte; boxed because it may be large.
     Made(Box<T>),
 }
 
 impl<'a, T: Arbitrary<'a>> Input<'a, T> {
-    /// Absent where the bytes do not make a `T`.
+    /// `None` if the bytes do not make a `T`.
     pub fn new(data: &'a [u8]) -> Option<Self> {
         TRIED.fetch_add(1, Ordering::Relaxed);
         let (first, rest) = data.split_first()?;
@@ -27,7 +27,7 @@ impl<'a, T: Arbitrary<'a>> Input<'a, T> {
     }
 }
 
-/// Prints what was made of an input, where `PROBITY_FUZZ_SHOW` is set: to see what an artifact is.
+/// Prints the generated input if `PROBITY_FUZZ_SHOW` is set, to inspect an artifact.
 pub fn show(what: &impl Display) {
     static SHOW: LazyLock<bool> = LazyLock::new(|| std::env::var_os("PROBITY_FUZZ_SHOW").is_some());
     if *SHOW {
@@ -35,7 +35,7 @@ pub fn show(what: &impl Display) {
     }
 }
 
-/// A folder for what has to be read from files, in memory where the system has such a place.
+/// A folder for files, in memory if possible.
 pub fn scratch() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -44,15 +44,15 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// How many inputs may reach a limit of memory or time before a process ends, and how many pages it may have then: what they hold is never let go. `fuzz/run` starts
-/// the next one.
+/// Limits of a process: the number of inputs that reached a memory or time limit, and its pages, because the memory of
+/// such inputs is never freed. `fuzz/run` starts the next process.
 const MAX_STOPPED: usize = 2_000;
 const MAX_PAGES: u64 = 600 << (20 - 12);
 
-/// Inputs of this process: libFuzzer prints no count for one that ends by itself.
+/// Number of inputs of this process; libFuzzer does not print it when a process exits by itself.
 static TRIED: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks whether an error is that of such a limit.
+/// Counts an error if it reports such a limit.
 pub fn count_stopped(error: &impl Display) {
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
     let text = error.to_string();
@@ -66,7 +66,7 @@ pub fn count_stopped(error: &impl Display) {
     end_when_large();
 }
 
-/// Ends the process where it has grown large over many inputs.
+/// Ends the process if it has grown large over many inputs.
 pub fn end_when_large() {
     let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
     if pages.unwrap_or(0) > MAX_PAGES {
@@ -76,11 +76,11 @@ pub fn end_when_large() {
 
 fn end() {
     eprintln!("after {} inputs a new process goes on", TRIED.load(Ordering::Relaxed));
-    // SAFETY: ends the process; libFuzzer has written every input that found something.
+    // SAFETY: ends the process; libFuzzer has already written every input that found something.
     unsafe { libc::_exit(0) }
 }
 
-/// A text from a short list, so that parts of an input name one another.
+/// A text from a short list, so that parts of an input refer to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word(pub &'static str);
 

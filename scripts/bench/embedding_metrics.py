@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures BERTScore beside the package bert-score, with one encoder on the same pairs, in rounds of one run.
+"""Measures BERTScore beside the package bert-score, with one encoder on the same pairs, in alternating rounds.
 
     cargo build --release --locked -p probity-runtime --examples
     scripts/bench/embedding_metrics.py --python ENVIRONMENT --model FOLDER --data FOLDER
 
-The pairs are summaries of SummEval (DATA holds summeval.json), each with one of its article's references: texts occur several times, as they do
-in use, and both engines read each distinct text once. FOLDER of the model is that of all-MiniLM-L6-v2, ENVIRONMENT a Python with bert-score 0.3.13
-in it. Loading is not in the figures. The peer runs with each of some batch sizes, and the quickest counts. Prints the rates, medians over the rounds,
-the ratio of ours to the peer's of the same round, and how far F1 is apart.
+The pairs are summaries of SummEval (DATA contains summeval.json), each with one of its article's references. Texts
+repeat, as in practice, and both engines encode each distinct text once. The model FOLDER contains all-MiniLM-L6-v2, and
+ENVIRONMENT is a Python with bert-score 0.3.13. Loading is not measured. The peer runs with several batch sizes, and the
+fastest counts. Prints the rates (medians over the rounds), the ratio of ours to the peer's in the same round, and the
+difference in F1.
 """
 
 import argparse
@@ -24,7 +25,7 @@ BATCHES = (16, 64)
 
 
 def pairs_of(data: Path, systems: int) -> list[list[str]]:
-    """A candidate and a reference each."""
+    """Pairs of a candidate and a reference."""
     articles = json.loads((data / "summeval.json").read_text(encoding="utf-8")).values()
     return [
         [article["sys_summs"][system]["sys_summ"], article["ref_summs"][index % len(article["ref_summs"])]]
@@ -52,14 +53,14 @@ def peer(options: argparse.Namespace) -> None:
 
 
 def run(command: list[object]) -> dict:
-    """The last line that a process prints, with what is told before it."""
+    """The last line that a process prints; prints the lines before it."""
     lines = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout.splitlines()
     *told, last = (json.loads(line) for line in lines if line.startswith("{"))
     return {key: value for line in told for key, value in line.items()} | last
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Rounds of both engines; prints rates, ratios and how far the answers are apart."""
+    """Runs rounds of both engines; prints rates, ratios and differences."""
     pairs = pairs_of(options.data, options.systems)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) / "pairs.json"
@@ -80,7 +81,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def report(rounds: dict[str, list[dict]], count: int) -> None:
-    """A line for each engine, ratios to the quickest peer of the same round."""
+    """Prints a line for each engine, with ratios to the fastest peer of the same round."""
     peers = [results for label, results in rounds.items() if label.startswith("bert-score")]
     quickest = [min(results, key=lambda result: result["seconds"]) for results in zip(*peers)]
     print(f"{count} pairs, {len(quickest)} rounds, {quickest[0]['version']}")
@@ -92,15 +93,15 @@ def report(rounds: dict[str, list[dict]], count: int) -> None:
 
 
 def main() -> None:
-    """Measures; or is the peer's process."""
+    """Measures, or runs as the peer's process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--systems", type=int, default=10, help="summaries of each article")
+    parser.add_argument("--systems", type=int, default=10, help="number of summaries per article")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", default="exact,tiles", help="ours, with commas between")
+    parser.add_argument("--precision", default="exact,tiles", help="our precisions, separated by commas")
     parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()

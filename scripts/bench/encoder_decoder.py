@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Measures an encoder-decoder of Flan-T5-base's shape beside transformers (f32) and ctranslate2 (int8), in rounds of one run.
+"""Measures an encoder-decoder of Flan-T5-base's shape beside transformers (f32) and ctranslate2 (int8), in alternating
+rounds.
 
     cargo build --release --locked -p probity-runtime --examples
     scripts/bench/encoder_decoder.py --python ENVIRONMENT --tokenizer FOLDER
 
-The work is that of one item with 16 candidates: 240 ordered comparisons, each read by the encoder, and the log-probabilities of two label words at
-the decoder's first step. The weights are random, seeded; the speed of a dense model does not depend on them. ENVIRONMENT is a Python with
-requirements.txt and ctranslate2 in it, FOLDER holds T5's tokenizer.json. Prints a table and the ratios, medians over the rounds.
+The work is that of one item with 16 candidates: 240 ordered comparisons, each encoded, with the log-probabilities of
+two label words at the decoder's first step. The weights are random and seeded; the speed of a dense model does not
+depend on them. ENVIRONMENT is a Python with requirements.txt and ctranslate2, and FOLDER contains T5's tokenizer.json.
+Prints a table and the ratios, medians over the rounds.
 """
 
 import argparse
@@ -43,7 +45,7 @@ LABELS = ["\u2581A", "\u2581B"]
 
 
 def make_models(folder: Path, tokenizer: Path) -> None:
-    """The model for transformers and us, and the same for ctranslate2 in int8."""
+    """Writes the model for transformers and probity, and an int8 version for ctranslate2."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -88,7 +90,7 @@ def worker_main(options: argparse.Namespace) -> None:
 
 
 def transformers_scorer(options: argparse.Namespace, labels: list[int]):
-    """Encoder once, one decoder step, the head on it."""
+    """Runs the encoder once, one decoder step, and the head on it."""
     import torch
     import transformers
     import worker
@@ -108,7 +110,7 @@ def transformers_scorer(options: argparse.Namespace, labels: list[int]):
 
 
 def ctranslate2_scorer(options: argparse.Namespace, labels: list[int]):
-    """Encoder once, one decoder step, with the whole vocabulary's logits."""
+    """Runs the encoder once and one decoder step with logits of the whole vocabulary."""
     import ctranslate2
     import numpy as np
     import worker
@@ -128,13 +130,13 @@ def ctranslate2_scorer(options: argparse.Namespace, labels: list[int]):
 
 
 def peer(bench: Bench, engine: str, model: Path, batch: int, **options: object) -> Command:
-    """How a peer is called."""
+    """The command line of a peer."""
     settings = {"worker": engine, "model": model, "threads": bench.threads, "batch": batch, **options}
     return Command(engine, f"{engine} batch {batch}", [str(bench.python), str(Path(__file__).resolve()), *flags(settings)], 0)
 
 
 def measure(bench: Bench, options: argparse.Namespace) -> None:
-    """Rounds of all engines; prints medians, memory, ratios and how far the answers are apart."""
+    """Runs rounds of all engines; prints medians, memory, ratios and differences."""
     folder = bench.models / "flan-t5-base-shaped"
     subprocess.run([str(bench.python), str(Path(__file__).resolve()), "--make", str(folder), "--tokenizer", str(options.tokenizer)], check=True)
     todo = work.job(candidates=options.candidates)
@@ -173,14 +175,14 @@ def report(commands: list[Command], rounds: dict[str, list[dict]]) -> None:
 
 
 def main() -> None:
-    """Measures; or is a peer's process."""
+    """Measures, or runs as a peer's process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--candidates", type=int, default=16)
-    parser.add_argument("--precision", default="tiles,exact", help="ours, with commas between; the first is compared with all others")
+    parser.add_argument("--precision", default="tiles,exact", help="our precisions, separated by commas; the first is compared with all others")
     for internal in ("--worker", "--model", "--make"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)

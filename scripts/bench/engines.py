@@ -1,4 +1,4 @@
-"""How each engine is called, and what it answered: every measurement is a process of its own that prints JSON lines."""
+"""Runs the engines: every measurement is a separate process that prints JSON lines."""
 
 import json
 import os
@@ -12,12 +12,12 @@ TORCH_WITHOUT_AMX = "AVX512_CORE_BF16"
 
 
 class Failed(Exception):
-    """A process gave no figures; the text says why."""
+    """A process gave no figures; the text is the reason."""
 
 
 @dataclass
 class Bench:
-    """Where everything is, and how to measure."""
+    """Paths and settings of the measurement."""
 
     root: Path
     python: Path
@@ -30,7 +30,7 @@ class Bench:
 
     @property
     def folder(self) -> Path:
-        """What is made for measuring: models, work, environments, runs."""
+        """The folder of generated files: models, work, environments, runs."""
         return self.root / "target" / "bench"
 
     @property
@@ -43,7 +43,7 @@ class Bench:
 
 @dataclass
 class Command:
-    """One way to call an engine: `count` units of work (tokens, steps, prompts) a repetition."""
+    """A command that runs an engine with `count` units of work (tokens, steps, prompts) per repetition."""
 
     engine: str
     label: str
@@ -63,7 +63,7 @@ def ours(bench: Bench, model: str, precision: str, count: int, **options: object
 
 
 def llama_cpp(bench: Bench, model: str, count: int, **options: object) -> Command:
-    """llama.cpp in the build with AMX, or in the one without."""
+    """llama.cpp, in the build with or without AMX."""
     settings = {"model": bench.models / model, "threads": bench.threads, **options}
     arguments = [str(bench.python), str(bench.root / "scripts/bench/peer_llama_cpp.py"), *flags(settings)]
     label = " ".join([Path(model).stem, *(f"{name} {value}" for name, value in options.items() if name not in ("work", "decode"))])
@@ -72,7 +72,7 @@ def llama_cpp(bench: Bench, model: str, count: int, **options: object) -> Comman
 
 
 def transformers(bench: Bench, model: str, count: int, **options: object) -> Command:
-    """transformers on torch, whose oneDNN can be held back from AMX."""
+    """transformers on torch, optionally without AMX in oneDNN."""
     settings = {"model": bench.models / model, "threads": bench.threads, **options}
     arguments = [str(bench.python), str(bench.root / "scripts/bench/peer_transformers.py"), *flags(settings)]
     label = " ".join([model, *(f"{name} {value}" for name, value in options.items() if name not in ("work", "decode"))])
@@ -102,7 +102,7 @@ def lines(arguments: list[str], environment: dict[str, str] | None = None, cwd: 
 
 
 def run(command: Command, repetitions: int) -> dict:
-    """What one process measured: its description, and the units of work a second of each repetition."""
+    """Runs one process; returns its description and the units of work per second of each repetition."""
     build = command.environment.get("PYTHONPATH")
     if build and not (Path(build) / "made-with").exists():
         raise Failed(f"{command.engine} was not built")
@@ -120,13 +120,13 @@ def run(command: Command, repetitions: int) -> dict:
 
 
 def peaks(bench: Bench) -> dict[str, float]:
-    """What the machine can do on all threads of the measurement, and on one."""
+    """The machine's peak rates, with all threads of the measurement and with one."""
     found = lines([str(bench.binary("examples/peak")), str(bench.threads)])
     return {f"{line['peak']}, {line['threads']} thread{'s' * (line['threads'] > 1)}": line["rate"] for line in found}
 
 
 def onednn(bench: Bench) -> str:
-    """The instruction set that torch's oneDNN takes for a bf16 layer, as it says itself."""
+    """The instruction set that torch's oneDNN reports for a bf16 layer."""
     probe = "import torch; x = torch.ones(64, 512, dtype=torch.bfloat16); torch.nn.functional.linear(x, torch.ones(512, 512, dtype=torch.bfloat16))"
     environment = {"ONEDNN_VERBOSE": "1"} | ({} if bench.amx else {"ONEDNN_MAX_CPU_ISA": TORCH_WITHOUT_AMX})
     result = subprocess.run([str(bench.python), "-c", probe], env=os.environ | environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What is measured beside the table's ratios: memory, loading, tokens against the optimum, growth, and a whole data set."""
+"""Measures beside the ratios: memory, loading, tokens compared with the optimum, growth, and a whole data set."""
 
 import json
 import os
@@ -23,7 +23,7 @@ PEER_UP_TO = {"candidates": 16, "context": 1000}
 
 @dataclass
 class Ran:
-    """A finished command of ours."""
+    """A finished command."""
 
     output: str
     seconds: float
@@ -32,7 +32,7 @@ class Ran:
 
 
 def probity(bench: Bench, *arguments: object) -> Ran:
-    """Runs a command of ours."""
+    """Runs the binary."""
     command = [str(bench.binary("probity")), *(str(argument) for argument in arguments)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start = time.perf_counter()
@@ -48,13 +48,13 @@ def probity(bench: Bench, *arguments: object) -> Ran:
 
 
 def smollm2(bench: Bench) -> Path:
-    """The model's file; fetched where it is missing, as for any user."""
+    """The model's file, downloaded if missing."""
     folder = Path(probity(bench, "model", "get", SMOLLM2).output.strip())
     return next(folder.glob("*.gguf"))
 
 
 def memory(bench: Bench, _: Path | None, say: Say) -> dict:
-    """Peak memory of the job against the weights' file and the budget of the cache."""
+    """Peak memory of the job, compared with the weights' file plus the cache budget."""
     whole = work.job(**({"candidates": 4} if bench.quick else {}))
     path = work.write(bench.folder / "work" / f"job-{len(whole['prompts'])}.json", whole)
     command = ours(bench, "q8_0.gguf", quick_precisions(bench)[0], len(whole["prompts"]), work=path, cache_budget=CACHE_BUDGET)
@@ -67,7 +67,7 @@ def memory(bench: Bench, _: Path | None, say: Say) -> dict:
 
 
 def load(bench: Bench, _: Path | None, say: Say) -> dict:
-    """A whole process that asks SmolLM2 for one probability, its file in the disk cache."""
+    """Time of a whole process that queries SmolLM2 for one probability, with its file in the disk cache."""
     smollm2(bench)
     request = bench.folder / "work" / "one.jsonl"
     request.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def load(bench: Bench, _: Path | None, say: Say) -> dict:
 
 
 def compare(bench: Bench, summeval: Path | None, name: str, limit: int) -> tuple[Path, Path, dict, Ran]:
-    """A run of `compare` over articles of SummEval: the data, the run folder, its summary, and the process."""
+    """Runs `compare` over articles of SummEval; returns the data, the run folder, its summary, and the process."""
     if summeval is None:
         raise Failed("needs --summeval FILE")
     runs = bench.folder / "runs"
@@ -95,7 +95,7 @@ def compare(bench: Bench, summeval: Path | None, name: str, limit: int) -> tuple
 
 
 def tokens(bench: Bench, summeval: Path | None, say: Say) -> dict:
-    """Tokens that were computed for one article against the number of distinct prefixes of its prompts."""
+    """Tokens computed for one article, compared with the number of distinct prefixes of its prompts."""
     model = smollm2(bench)
     data, folder, summary, _ = compare(bench, summeval, "one-article", 1)
     here = bench.root / "scripts" / "bench"
@@ -149,7 +149,7 @@ def growth(bench: Bench, _: Path | None, say: Say) -> dict:
 
 
 def point(command: Command, count: int, say: Say) -> dict:
-    """One run; a part of the prompts stands for all where nothing is shared between them."""
+    """One run. Without prefix sharing, some of the prompts represent all."""
     try:
         result = run(command, 1)
     except Failed as error:

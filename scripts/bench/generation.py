@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Measures the generation of revisions, with guesses and without, one at a time and side by side, beside llama.cpp's plain decoding.
+"""Measures the generation of revisions, with and without drafts, one at a time and in parallel, beside llama.cpp's
+plain decoding.
 
     cargo build --release --locked -p probity -p probity-runtime --example throughput
     scripts/bench/generation.py --model FILE.gguf --data FOLDER [--pairs 20] [--rounds 3]
 
-FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a revision of the first response with the second beside it, in ChatML, and
-is given to all engines as the same tokens. Tokens per second are those behind the first of each text: the time of the prompts, which is measured with
-texts of one token, is taken off. How much of a text is copied is the share of its tokens that lie in runs of eight that stand in its prompt.
-llama.cpp's best build and flash attention setting are found by a run each, one at a time and side by side. Needs llama-cpp-python, gguf, tokenizers and numpy in the Python that runs it.
+FOLDER contains mt_bench_200.json and llmbar_natural.json. Each prompt requests a revision of the first response given
+the second, in ChatML; all engines get the same tokens. Tokens per second exclude the first token of each text: the time
+of the prompts, measured with texts of one token, is subtracted. The copied share of a text is the share of its tokens
+in runs of eight that also occur in its prompt. The best build and flash attention setting of llama.cpp are found with
+one run each, one at a time and in parallel. Needs llama-cpp-python, gguf, tokenizers and numpy.
 """
 
 import argparse
@@ -41,7 +43,7 @@ for word where nothing is to be changed. The second response may show what is mi
 
 
 def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int, prompt: str = PROMPT) -> list[dict]:
-    """The first pairs of either file whose prompt has at most `longest` tokens."""
+    """The first pairs of each file whose prompt has at most `longest` tokens."""
     import gguf_tokenizer
 
     tokenizer = gguf_tokenizer.read(model)
@@ -59,7 +61,7 @@ def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int, 
 
 
 def ours(model: Path, work: Path, precision: str, side_by_side: int, draft: str, repetitions: int = 1) -> list[dict]:
-    """What one run of our program says of each repetition."""
+    """The results of one run of probity, by repetition."""
     program = ROOT / "target" / "release" / "examples" / "throughput"
     options = {"model": model, "texts": work, "precision": precision, "side-by-side": side_by_side, "draft": draft, "repetitions": repetitions}
     command = [str(program), *(str(part) for name, value in options.items() for part in (f"--{name}", value))]
@@ -68,7 +70,7 @@ def ours(model: Path, work: Path, precision: str, side_by_side: int, draft: str,
 
 
 def peer(model: Path, work: Path, side_by_side: int, build: tuple[str, str], ends: list[int]) -> dict:
-    """One run of llama.cpp, of a build's folder and with flash attention on or off, in a process of its own."""
+    """One run of llama.cpp in a separate process, with a build's folder and flash attention on or off."""
     folder, flash = build
     command = [sys.executable, __file__, "--worker", "--model", model, "--work", work, "--side-by-side", side_by_side, "--flash", flash]
     command += ["--ends", ",".join(map(str, ends))]
@@ -78,7 +80,8 @@ def peer(model: Path, work: Path, side_by_side: int, build: tuple[str, str], end
 
 
 def worker(options: argparse.Namespace) -> None:
-    """Greedy texts by llama.cpp: a prompt when a place is free, then a token for every place in each call."""
+    """Greedy texts by llama.cpp: starts a prompt when a slot is free, then computes a token for every slot in each
+    call."""
     import numpy as np
 
     from peer_llama_cpp import Engine, lib
@@ -95,7 +98,7 @@ def worker(options: argparse.Namespace) -> None:
         return int(np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (engine.vocab_size,)).argmax())
 
     def step(stretches: list) -> list[int]:
-        """The next token behind each stretch."""
+        """The next token of each sequence."""
         engine.logits = likeliest
         return engine.run(stretches, True)
 
@@ -106,7 +109,7 @@ def worker(options: argparse.Namespace) -> None:
     prompt_seconds, start = 0.0, time.perf_counter()
 
     def take(text: int, token: int) -> bool:
-        """Whether the text goes on."""
+        """Adds a token; returns whether the text continues."""
         if token in ends:
             return False
         answers[text].append(token)
@@ -134,7 +137,7 @@ def worker(options: argparse.Namespace) -> None:
 
 
 def copied(text: list[int], prompt: list[int]) -> float:
-    """The share of tokens in runs that stand in the prompt."""
+    """The share of tokens in runs that occur in the prompt."""
     known = {tuple(prompt[at : at + RUN]) for at in range(len(prompt) - RUN + 1)}
     marks = [False] * len(text)
     for at in range(len(text) - RUN + 1):
@@ -144,7 +147,7 @@ def copied(text: list[int], prompt: list[int]) -> float:
 
 
 def rate(line: dict) -> float:
-    """Tokens per second behind the first of each text."""
+    """Tokens per second after the first of each text."""
     tokens = sum(max(len(answer["tokens"]) - 1, 0) for answer in line["answers"])
     return tokens / (line["seconds"] - line["prompt_seconds"])
 
@@ -153,16 +156,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--pairs", type=int, default=20, help="of each file")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs from each file")
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--longest-prompt", type=int, default=1500, help="in tokens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", default="dots")
     parser.add_argument("--parallel", type=int, default=32)
-    parser.add_argument("--llama", action="append", help="a folder with a build of llama-cpp-python; of several the quicker is measured")
+    parser.add_argument("--llama", action="append", help="folder with a build of llama-cpp-python; of several, the fastest is measured")
     parser.add_argument("--no-peer", action="store_true")
-    parser.add_argument("--leave-out", action="append", default=[], help="rows whose name has this in it")
-    parser.add_argument("--copied", type=float, help="only texts of which at least this share is copied, as we write them")
+    parser.add_argument("--leave-out", action="append", default=[], help="only rows whose name contains this")
+    parser.add_argument("--copied", type=float, help="only texts with at least this copied share, as generated by probity")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side-by-side", type=int, help=argparse.SUPPRESS)

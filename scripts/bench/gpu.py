@@ -1,11 +1,11 @@
-"""The section of docs/benchmarks.md on a GPU, from what `scripts/gpu/run` wrote."""
+"""The section of docs/benchmarks.md about GPUs, from the results of `scripts/gpu/run`."""
 
 import statistics
 
 from rows import show
 
 ENGINES = {"ours": "ours, `fast`", "transformers": "transformers, bf16, SDPA"}
-# What is wanted, and what measures it.
+# Targets and their measurements.
 PRODUCT, MEMORY = "bf16 product", "memory, both directions of a copy"
 
 
@@ -15,7 +15,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def all_rows(results: dict, kind: str) -> list[dict]:
-    """Rows of a kind, of all parts."""
+    """Rows of a kind, from all parts."""
     return [row for part in results["parts"].values() for row in part.get(kind, [])]
 
 
@@ -25,7 +25,8 @@ def gigabytes(count: int | None) -> str:
 
 
 def share(row: dict, limits: dict[str, float]) -> str:
-    """How much of what the device can do a row of ours uses: products with weights, or the weights' bytes for each token."""
+    """The share of the device's peak that a row of ours reaches: products with weights, or reading the weights for each
+    token."""
     if row["engine"] != "ours":
         return ""
     if row["work"].startswith("prefill") and PRODUCT in limits and not row["shape"].startswith("flan"):
@@ -61,7 +62,7 @@ def speeds(results: dict) -> str:
 
 
 def checks(results: dict) -> str:
-    """What passed and what did not."""
+    """Passed and failed checks."""
     rows = [
         [str(check["number"] or ""), check["check"], check["status"], check["figure"] or check["reason"]] for check in all_rows(results, "checks")
     ]

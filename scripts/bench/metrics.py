@@ -2,10 +2,12 @@
 
 Usage: metrics.py --data FOLDER [--probity target/release/probity] [--pairs 100000] [--peer-pairs N] [--metrics bleu,chrf,…]
 
-FOLDER holds summeval.json, topical_chat.json and parareval_129.jsonl; needs `pip install sacrebleu==2.6.0 rouge_score==0.1.2`. Every candidate is
-paired with each of its references; until there are enough, the pairs are repeated with a word left out of both texts, so that no text comes as often as
-in the files (sacrebleu keeps what it has tokenized). --peer-pairs gives the peers only so many, evenly spread, and the rates are compared. Ours is the whole command: start, reading, scores of items and of the corpus, writing; of the peers it is the scores alone, and
-of sacrebleu those of the corpus alone. They run by turns, and their results are compared too.
+FOLDER contains summeval.json, topical_chat.json and parareval_129.jsonl. Needs `pip install sacrebleu==2.6.0
+rouge_score==0.1.2`. Every candidate is paired with each of its references. To reach the number of pairs, they are
+repeated with one word omitted from both texts, so that fewer texts are equal than in the files (sacrebleu caches
+tokenized texts). --peer-pairs gives the peers only that many pairs, evenly spaced, and rates are compared. Our time is
+that of the whole command: start, reading, scores of items and of the corpus, writing. For the peers it is the scores
+alone, and for sacrebleu only those of the corpus. They run alternately, and their results are compared too.
 """
 
 import argparse
@@ -23,7 +25,7 @@ OURS = {"bleu": "bleu", "chrf": "chrf", "chrf++": "chrf:word-order=2", "ter": "t
 
 
 def pairs_of(folder):
-    """Candidate and reference."""
+    """Pairs of a candidate and a reference."""
     for document in json.loads((folder / "summeval.json").read_text()).values():
         for system in document["sys_summs"].values():
             for reference in document["ref_summs"]:
@@ -41,7 +43,7 @@ def pairs_of(folder):
 
 
 def distinct_pairs(folder, count):
-    """So many pairs, each time with one word left out of both texts."""
+    """The requested number of pairs, each repetition with another word omitted from both texts."""
     pairs = list(pairs_of(folder))
     rng = random.Random(0)
 
@@ -79,7 +81,7 @@ def rouge_scores(pairs):
 
 
 def our_scores(binary, metrics, pairs, folder):
-    """Seconds on the clock and of the processors, and the scores of all pairs."""
+    """Wall-clock and CPU seconds, and the scores of all pairs."""
     data = folder / f"pairs-{len(pairs)}.jsonl"
     if not data.exists():
         with data.open("w") as file:

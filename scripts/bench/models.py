@@ -1,7 +1,8 @@
-"""Makes the benchmark's model: a llama of 0.85 billion seeded random weights, in every format that an engine reads.
+"""Creates the benchmark's model: a llama with 0.85 billion seeded random weights, in the format of every engine.
 
-The speed of a dense model does not depend on what its weights are, so random ones of a sensible scale serve; all formats hold the same
-weights, so that the engines' logits can be compared. Files that are there are kept; a file is there whole or not at all.
+The speed of a dense model does not depend on its weights, so random ones of a sensible scale are used. All formats
+contain the same weights, so that the engines' logits can be compared. Existing files are kept, and files are written
+atomically.
 """
 
 import argparse
@@ -31,12 +32,12 @@ CONFIG = {
     "torch_dtype": "float32",
 }
 SEED = 20240917
-# Ours, and llama.cpp's name of the file type; all tensors but the norms are of that type.
+# Our names and llama.cpp's for the file types; all tensors except norms have that type.
 QUANTISED = {"bf16": "LLAMA_FTYPE_MOSTLY_BF16", "q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "q4_1": "LLAMA_FTYPE_MOSTLY_Q4_1", "q4_k": "LLAMA_FTYPE_MOSTLY_Q4_K_S"}
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Every tensor by its name on Hugging Face."""
+    """The shape of every tensor by its Hugging Face name."""
     hidden, inner, vocab = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["vocab_size"]
     keys = hidden // CONFIG["num_attention_heads"] * CONFIG["num_key_value_heads"]
     tensors = {"model.embed_tokens.weight": (vocab, hidden)}
@@ -53,7 +54,8 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def weight(index: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor, the same whatever was made before it. Branches into the residual stream are scaled down, as in GPT-2."""
+    """One tensor, independent of those created before. Branches into the residual stream are scaled down, as in GPT-2.
+    """
     random = np.random.default_rng([SEED, index])
     if len(shape) == 1:
         return random.uniform(0.8, 1.2, shape).astype(np.float32)
@@ -65,7 +67,7 @@ def weight(index: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def write_safetensors(folder: Path, dtype: str, tokenizer: Path) -> None:
-    """A Hugging Face folder with f32 or bf16 weights."""
+    """Writes a Hugging Face folder with f32 or bf16 weights."""
     import torch
     from safetensors.torch import save_file
 
@@ -88,7 +90,7 @@ def rotated_pairs(values: np.ndarray, heads: int) -> np.ndarray:
 
 
 def write_gguf(path: Path, tokenizer: Path) -> None:
-    """The F32 GGUF; the other types are made from it by llama.cpp."""
+    """Writes the F32 GGUF, from which llama.cpp makes the other types."""
     import gguf
 
     part = path.with_suffix(".part")
@@ -125,7 +127,8 @@ def write_gguf(path: Path, tokenizer: Path) -> None:
 
 
 def add_vocabulary(writer, tokenizer: Path) -> None:
-    """The sentencepiece vocabulary of a `tokenizer.json` with byte fallback: pieces in merge order, so a piece's score is minus its rank."""
+    """Adds the sentencepiece vocabulary of a `tokenizer.json` with byte fallback. Pieces are in merge order, so a
+    piece's score is minus its rank."""
     import gguf
 
     vocabulary = json.loads((tokenizer / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
@@ -143,7 +146,7 @@ def add_vocabulary(writer, tokenizer: Path) -> None:
 
 
 def quantise(source: Path, path: Path, file_type: str) -> None:
-    """All matrices in one type, by llama.cpp's own quantiser."""
+    """Converts all matrices to one type with llama.cpp's own quantiser."""
     import llama_cpp
 
     params = llama_cpp.llama_model_quantize_default_params()
@@ -157,7 +160,7 @@ def quantise(source: Path, path: Path, file_type: str) -> None:
 
 
 def main() -> None:
-    """Makes what is missing in a folder."""
+    """Creates missing files in a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder with a llama tokenizer.json of 32,000 pieces")

@@ -1,6 +1,8 @@
-"""The fewest tokens that any engine must compute for the comparisons of an article, counted from the reference tokenizer's tokens.
+"""Counts the fewest tokens that any engine must compute for the comparisons of an article, with the reference
+tokenizer.
 
-Independent of probity: the prompts are rendered by Jinja2 and transformers, from probity's prompt template and the model's own chat template.
+Independent of probity: Jinja2 and transformers render the prompts from probity's prompt template and the model's chat
+template.
 """
 
 import argparse
@@ -28,10 +30,10 @@ def prompts(sample: dict, template: jinja2.Template, tokenizer) -> list[list[int
 
 
 def main() -> None:
-    """Counts for the first article of a run, and checks that the run's prompts had as many tokens as these."""
+    """Counts for the first article of a run, and checks that the run's prompts had the same number of tokens."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True, help="the GGUF file that the run was made with")
+    parser.add_argument("--model", type=Path, required=True, help="the GGUF file of the run's model")
     parser.add_argument("--template", type=Path, required=True)
     parser.add_argument("--run", type=Path, required=True)
     options = parser.parse_args()
@@ -45,7 +47,7 @@ def main() -> None:
     theirs = [row["prompt_tokens"] for row in rows if row["item"] == sample["id"]]
     if theirs != [len(sequence) for sequence in sequences]:
         raise SystemExit(f"prompts differ in length from those of the run: {list(map(len, sequences))[:3]} …, {theirs[:3]} …")
-    # The labels are of one token each, which is asked for and never computed.
+    # Each label is one token, which is queried and never computed.
     print(json.dumps({"optimum": work.optimum(sequences), "unshared": sum(theirs), "prompts": len(sequences)}))
 
 

@@ -1,12 +1,12 @@
-"""ParaPLUIE beside the usual script on transformers: the same prompts on the same weights, one after the other in one run.
+"""ParaPLUIE beside the usual script on transformers: the same prompts and weights, one after the other in one run.
 
     .venv/bin/python scripts/bench/parapluie.py --probity target/release/probity --model FILE.gguf --data pairs.jsonl --limit 20
 
-Two scripts. The published way: the prompt with each of the two answers behind it, one text at a time, and the difference of the losses over
-the answer. And what somebody writes who knows transformers well: prompts in batches of like length, padded on the left, one forward pass for
-each batch, and the logits of the last position alone; each type and size of batch is tried on a few prompts, and the fastest does the job.
-The published way takes the faster type on a few prompts, and its rate is compared. Loading counts for none. Prints seconds, ratios, and the
-largest difference of scores.
+There are two scripts. The published one appends each of the two answers to the prompt, one text at a time, and takes
+the difference of the losses over the answer. The optimised one runs prompts of similar length in batches, padded on the
+left, with one forward pass per batch and the logits of the last position only. Each type and batch size is tried on a
+few prompts, and the fastest does the job. The published script uses the faster type on a few prompts, and its rate is
+compared. Loading is not measured. Prints seconds, ratios, and the largest difference of scores.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Script:
     def scores(self, prompts: list[str], batch: int) -> tuple[float, list[float]]:
         """(seconds, log P(Yes) - log P(No) of each prompt)."""
         began = time.perf_counter()
-        # Texts of like length stand together, so that little is padded.
+        # Sorted by length, for little padding.
         order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
         found = [0.0] * len(prompts)
         for start in range(0, len(order), batch):
@@ -61,7 +61,7 @@ class Script:
 
     @torch.inference_mode()
     def published(self, prompts: list[str]) -> float:
-        """Seconds for the prompts with each answer in a pass of its own."""
+        """Seconds for the prompts with each answer in a separate pass."""
         began = time.perf_counter()
         for prompt in prompts:
             for answer in ("Yes", "No"):
@@ -104,7 +104,7 @@ def main() -> None:
     theirs, found = script.scores(prompts, batch)
     apart = [abs(value - scores[key]) for key, value in zip(asked, found) if scores[key] is not None]
     print(f"transformers, {dtype}, batch {batch}: {theirs:.1f} s for {len(prompts)} prompts")
-    # Ours counts each word with and without a space before it, and quantised weights multiply bf16 activations.
+    # Ours sums each word with and without a space before it, and quantised weights multiply bf16 activations.
     print(f"ratio {theirs / seconds:.1f} (published way {published * len(prompts) / seconds:.1f}), largest difference {max(apart):.3f}")
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp's worker, on its C interface: prefill, decoding, and a list of comparisons with its own reuse of prefixes."""
+"""llama.cpp's worker, on its C interface: prefill, decoding, and a list of comparisons with its own prefix reuse."""
 
 import ctypes
 import time
@@ -13,7 +13,7 @@ UBATCH = 512
 
 
 class Engine:
-    """A model and a context of its own."""
+    """A model and a context."""
 
     def __init__(self, path: str, threads: int, flash_attention: bool, context: int, sequences: int):
         lib.llama_backend_init()
@@ -41,7 +41,7 @@ class Engine:
         lib.llama_memory_clear(self.memory, False)
 
     def run(self, stretches: list[tuple[int, int, list[int]]], logits: bool) -> list[np.ndarray]:
-        """Runs `(sequence, position, tokens)` stretches in one call; the last row's logits of each where they are wanted."""
+        """Runs spans `(sequence, position, tokens)` in one call; returns the last row's logits of each if requested."""
         batch, rows, count = self.batch, [], 0
         for sequence, position, tokens in stretches:
             for offset, token in enumerate(tokens):
@@ -59,16 +59,16 @@ class Engine:
         return [self.logits(row) for row in rows] if logits else []
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy: the next call overwrites them."""
+        """A copy, because the next call overwrites them."""
         address = lib.llama_get_logits_ith(self.context, row)
         return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (self.vocab_size,)).copy()
 
     def share(self, source: int, target: int) -> None:
-        """Makes the cache of one sequence that of another too, without computing or copying."""
+        """Shares the cache of one sequence with another, without computing or copying."""
         lib.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
     def drop(self, sequence: int) -> None:
-        """Forgets a sequence."""
+        """Removes a sequence."""
         lib.llama_memory_seq_rm(self.memory, sequence, -1, -1)
 
 
@@ -80,7 +80,7 @@ def label_logprobs(logits: np.ndarray, labels: list[int]) -> list[float]:
 
 
 def prompts_one_by_one(engine: Engine, work: dict) -> dict:
-    """Each prompt from scratch."""
+    """Computes each prompt from scratch."""
     answers = []
     for prompt in work["prompts"]:
         engine.forget()
@@ -89,7 +89,8 @@ def prompts_one_by_one(engine: Engine, work: dict) -> dict:
 
 
 def comparisons(engine: Engine, work: dict, group: int) -> dict:
-    """All ordered pairs. Context and context + first candidate are computed once; up to `group` prompts that continue them run in one batch."""
+    """All ordered pairs. Computes context and context + first candidate once; up to `group` prompts that continue them
+    run in one batch."""
     context, candidates, question = work["context"], work["candidates"], work["question"]
     answers, tokens = [], len(context)
     engine.forget()
@@ -123,10 +124,10 @@ def decode(engine: Engine, steps: int) -> dict:
 
 
 def main() -> None:
-    """One task."""
+    """Runs one task."""
     arguments = worker.parser(__doc__)
     arguments.add_argument("--flash", choices=["on", "off"], default="on")
-    arguments.add_argument("--group", type=int, help="reuse prefixes, and run so many comparisons in one batch")
+    arguments.add_argument("--group", type=int, help="reuse prefixes, and run this many comparisons per batch")
     options = arguments.parse_args()
     work = worker.read_work(options.work)
     longest = max((len(prompt) for prompt in work["prompts"]), default=0) if work else len(worker.PROMPT) + options.decode

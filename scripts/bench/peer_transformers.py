@@ -11,7 +11,7 @@ import worker
 
 
 def score(model, work: dict, batch: int) -> dict:
-    """Each prompt from scratch, `batch` at a time; the head runs on the last position alone."""
+    """Computes each prompt from scratch, `batch` at a time; the head runs on the last position only."""
     answers, prompts = [], work["prompts"]
     for at in range(0, len(prompts), batch):
         ids = torch.tensor(prompts[at : at + batch])
@@ -30,7 +30,7 @@ def decode(model, steps: int) -> dict:
 
 
 def main() -> None:
-    """One task."""
+    """Runs one task."""
     arguments = worker.parser(__doc__)
     arguments.add_argument("--batch", type=int, default=1)
     options = arguments.parse_args()

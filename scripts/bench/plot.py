@@ -1,4 +1,4 @@
-"""Line charts as SVG, both axes logarithmic, readable on light and on dark ground. Standard library only."""
+"""Line charts as SVG, with logarithmic axes, readable on light and dark backgrounds. Uses only the standard library."""
 
 import math
 from html import escape

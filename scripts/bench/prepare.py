@@ -1,4 +1,4 @@
-"""Makes everything that is measured, once: the peers, our release build, the model; and says what the machine is."""
+"""Prepares the measurement: the peers, our release build, the model, and a description of the machine."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from pathlib import Path
 from engines import Bench, Failed
 
 LLAMA = "llama-cpp-python==0.3.36"
-# What GGML calls the instruction sets of a machine, besides those of its default.
+# GGML's names of the machine's instruction sets, besides those of its default.
 GGML = {
     "avx_vnni": "GGML_AVX_VNNI",
     "avx512f": "GGML_AVX512",
@@ -22,7 +22,7 @@ FLAGS = ["fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "av
 
 
 def output(*arguments: str, cwd: Path | None = None) -> str:
-    """What a command prints; empty where it fails."""
+    """The output of a command; empty if it fails."""
     try:
         return subprocess.run(arguments, capture_output=True, text=True, cwd=cwd, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -39,18 +39,18 @@ def cpu(field: str) -> str:
 
 
 def has_amx() -> bool:
-    """Whether the machine multiplies tiles of bytes."""
+    """Whether the machine has AMX with int8."""
     return "amx_int8" in cpu("flags").split()
 
 
 def commit(root: Path) -> str:
-    """The commit that is measured, marked where files besides the documentation differ from it."""
+    """The measured commit, marked if files other than the documentation differ from it."""
     changed = output("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", cwd=root)
     return output("git", "rev-parse", "--short=12", "HEAD", cwd=root) + ("+changes" if changed else "")
 
 
 def machine(root: Path) -> dict[str, object]:
-    """What figures depend on."""
+    """Properties of the machine that affect figures."""
     flags = cpu("flags").split()
     return {
         "processor": cpu("model name") or platform.processor(),
@@ -64,7 +64,7 @@ def machine(root: Path) -> dict[str, object]:
 
 
 def step(say: Callable[[str], None], what: str, *arguments: object, **environment: str) -> None:
-    """Runs a command whose output is for people."""
+    """Runs a command and shows its output."""
     say(what)
     result = subprocess.run([str(argument) for argument in arguments], env=os.environ | environment, stdout=sys.stderr, check=False)
     if result.returncode != 0:
@@ -72,7 +72,7 @@ def step(say: Callable[[str], None], what: str, *arguments: object, **environmen
 
 
 def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, blocks: list[bool], say: Callable[[str], None]) -> None:
-    """Makes what is missing for measuring with or without AMX, as `blocks` say."""
+    """Creates whatever is missing for measuring with or without AMX, according to `blocks`."""
     here = bench.root / "scripts" / "bench"
     bench.folder.mkdir(parents=True, exist_ok=True)
     if not given_python and not bench.python.exists():
@@ -96,7 +96,8 @@ def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, blocks: li
 
 
 def llama_cpp(bench: Bench, name: str, options: str, say: Callable[[str], None]) -> None:
-    """Builds llama.cpp from the package index's source into a folder of its own, which goes in front of the environment's packages."""
+    """Builds llama.cpp from the package index's source into a separate folder, which takes precedence over the
+    environment's packages."""
     folder = bench.folder / name
     made_with = folder / "made-with"
     if made_with.exists() and made_with.read_text() == f"{LLAMA} {options}":

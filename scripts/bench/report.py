@@ -17,7 +17,7 @@ BLOCKS = {
     ),
     "other": ("On a machine that has no AMX", "Every engine chooses among all instruction sets of that machine."),
 }
-# What a row's products meet: on AMX, and elsewhere.
+# The limit of a row's products: with AMX, and without.
 LIMITS = {
     "int8": ("int8 tiles, AMX", "int8 dot, AVX-512 VNNI"),
     "bf16": ("bf16 tiles, AMX", "bf16 dot, AVX-512"),
@@ -54,7 +54,7 @@ def rate(engine: dict | None, unit: str) -> str:
 
 
 def ratios(block: dict) -> str:
-    """What is wanted and what is."""
+    """Targets and measured ratios."""
     rows = []
     for row in block.values():
         engines = row["engines"]
@@ -67,7 +67,7 @@ def ratios(block: dict) -> str:
 
 
 def details(block: dict) -> str:
-    """The way of each engine that was measured, its memory, how far the slowest and quickest rounds lie apart, and that it did the same work."""
+    """The measured way of each engine, its memory, the range over the rounds, and the agreement with ours."""
     rows = []
     for row in block.values():
         for name, engine in row["engines"].items():
@@ -85,7 +85,8 @@ def details(block: dict) -> str:
 
 
 def limiting(peak: str, way: str) -> str:
-    """What products meet: where ours multiplies in bf16 tiles that, where in 32 bits that, whatever the weights are."""
+    """The limit that applies to an engine: bf16 tiles or 32-bit products if it uses them, whatever the weights' type.
+    """
     if peak == "int8" and "tiles" in way:
         return "bf16"
     return "f32" if peak == "bf16" and "exact" in way else peak
@@ -117,7 +118,7 @@ def roofline(name: str, block: dict) -> str:
 
 
 def peaks(block: dict) -> str:
-    """What the machine could do, over all rounds of all rows."""
+    """The machine's peak rates, over all rounds of all rows."""
     found: dict[str, list[float]] = {}
     for row in block.values():
         for sample in row["peaks"]:
@@ -128,7 +129,7 @@ def peaks(block: dict) -> str:
 
 
 def instruction_sets(block: dict, onednn: str) -> str:
-    """What each engine says it used."""
+    """The instruction sets that each engine reports."""
     said = {"transformers": f"oneDNN's {onednn}"}
     for row in block.values():
         for name, engine in row["engines"].items():
@@ -142,8 +143,8 @@ def instruction_sets(block: dict, onednn: str) -> str:
 
 
 def measured(results: dict, command: str) -> str:
-    """When, at which commits and by which command figures came about: those of one table may be younger than those of another, and rows that
-    the last command does not name are of one before it."""
+    """Dates, commits and the last command of the figures. Tables may have different ages, and rows that the last
+    command does not name are from an earlier one."""
     commits = sorted({result["commit"] for result in results.values()})
     dates = sorted(result["date"] for result in results.values())
     return f"- measured: {dates[0]} to {dates[-1]} at commit {', '.join(commits)}\n- last command: `{command}`"
@@ -216,7 +217,7 @@ def data_set(data: dict) -> str:
 
 
 def described(machine: dict) -> str:
-    """The machine in a line."""
+    """The machine in one line."""
     size = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
     return f"{size}; {', '.join(machine['instruction_sets'])}"
 

@@ -1,4 +1,4 @@
-"""The rows of the table: which engines do what, and what is wanted of the ratio."""
+"""The rows of the table: engines, work, and target ratios."""
 
 import statistics
 import time
@@ -13,14 +13,14 @@ from engines import Bench, Command, Failed, llama_cpp, ours, peaks, run, transfo
 from prepare import has_amx
 
 PREFILL, DECODE = 512, 128
-# Products with weights, a token: two operations a weight, embedding and head apart.
+# Operations per token in products with weights: two per weight, embedding and head separately.
 LAYER_WEIGHTS = 16 * (2 * 2048 * 2048 + 2 * 2048 * 512 + 3 * 2048 * 5632)
 HEAD_WEIGHTS = 2048 * 32000
 
 
 @dataclass
 class Target:
-    """What the ratio of ours to a peer must at least be, and should be."""
+    """The minimum ratio of ours to a peer, and the aim."""
 
     peer: str
     least: float
@@ -44,7 +44,7 @@ class Row:
 
 
 def rows(bench: Bench) -> dict[str, Row]:
-    """All rows, by the name that `--rows` takes."""
+    """All rows, by their name in `--rows`."""
     prompt = work.write(bench.folder / "work" / f"prompt-{PREFILL}.json", work.single(PREFILL))
     table: dict[str, Row] = {}
 
@@ -80,12 +80,13 @@ def rows(bench: Bench) -> dict[str, Row]:
 
 
 def quick_precisions(bench: Bench) -> list[str]:
-    """What `--precision fast` may stand for: on AMX the quicker of two is measured."""
+    """Candidates for `--precision fast`: with AMX, the faster of two is measured."""
     return ["tiles", "dots"] if bench.amx and has_amx() else ["dots"]
 
 
 def job(bench: Bench) -> Row:
-    """All ordered comparisons of one item's candidates, each engine as well as it can: llama.cpp with its own reuse of prefixes."""
+    """All ordered comparisons of one item's candidates, each engine at its best: llama.cpp with its own prefix reuse.
+    """
     folder = bench.folder / "work"
     size = {"candidates": 4} if bench.quick else {}
     whole = work.job(**size)
@@ -93,7 +94,7 @@ def job(bench: Bench) -> Row:
     everything = work.write(folder / f"job-{count}.json", whole)
     part = work.write(folder / f"job-{count}-part.json", work.job(**size, limit=few))
     trial = work.write(folder / f"job-{count}-trial.json", work.job(**size, firsts=2))
-    # Every kind of weights in batches of five, and every way to batch the one that we are measured in.
+    # Every weight type in batches of five, and every way to batch the type of our measurement.
     kinds = [(f"{kind}.gguf", 5, "on") for kind in ("q8_0", "q4_k", "bf16")]
     kinds += [("q8_0.gguf", group, flash) for group, flash in ((1, "on"), (15, "on"), (5, "off"))]
 
@@ -113,7 +114,7 @@ def job(bench: Bench) -> Row:
 
 
 def best_way(engine: str, row: Row, say: Callable[[str], None]) -> tuple[Command, dict[str, object]]:
-    """The way of an engine that was quickest in one trial each, and what the trials gave."""
+    """The fastest way of an engine in one trial each, and the results of the trials."""
     ways = row.ways[engine]
     if len(ways) == 1:
         return ways[0], {}
@@ -131,7 +132,7 @@ def best_way(engine: str, row: Row, say: Callable[[str], None]) -> tuple[Command
 
 
 def measure(bench: Bench, row: Row, say: Callable[[str], None]) -> dict:
-    """Measures a row in rounds, engine after engine, with the machine's own peaks before each round."""
+    """Measures a row in rounds, engine after engine, with the machine's peak rates before each round."""
     start, load = time.time(), getloadavg()[0]
     engines: dict[str, dict] = {}
     chosen: dict[str, Command] = {}
@@ -164,14 +165,15 @@ def measure(bench: Bench, row: Row, say: Callable[[str], None]) -> dict:
 
 
 def ratio(engines: dict[str, dict], peer: str) -> float | None:
-    """The median over the rounds of ours to theirs in the same round."""
+    """The median over the rounds of the ratio of ours to theirs in the same round."""
     pairs = zip(engines["ours"]["rounds"], engines[peer]["rounds"], strict=False)
     ratios = [mine["rate"] / theirs["rate"] for mine, theirs in pairs]
     return statistics.median(ratios) if ratios else None
 
 
 def agreement(engines: dict[str, dict]) -> dict[str, float]:
-    """The largest difference between our label log-probabilities and each peer's: that the engines did the same work."""
+    """The largest difference between our label log-probabilities and each peer's, which shows that the engines did the
+    same work."""
     answers = {engine: result.pop("answers", None) for engine, result in engines.items()}
     mine = answers.pop("ours")
     differences = {}

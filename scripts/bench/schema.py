@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what a JSON schema costs a text per token, as a share of a decoding step.
+"""Measures the cost of a JSON schema per token, as a share of a decoding step.
 
     cargo build --release --locked -p probity -p probity-runtime --example throughput
     scripts/bench/schema.py --model FILE.gguf --data FOLDER [--pairs 12] [--reason 24] [--rounds 5]
 
-FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a verdict on a pair as JSON. A text under the schema is compared with one of
-the same prompt and as many tokens that may say anything: both are written one behind the other in one process, the order changing from prompt to
-prompt; prompts that end earlier without the schema are left out. The cost is the median of what the one took longer than the other, start and end
-included, by its tokens; a step the time of a text less that of its first token, by its other tokens.
-With --side-by-side N, that many are written at a time, in runs of either kind by turns, and the times are those of all texts together. Needs gguf,
-tokenizers and numpy in the Python that runs it.
+FOLDER contains mt_bench_200.json and llmbar_natural.json. Each prompt requests a verdict on a pair as JSON. A text with
+the schema is compared with an unrestricted text of the same prompt and length. Both are generated one after the other
+in one process, in alternating order; prompts whose unrestricted text ends earlier are omitted. The cost per token is
+the median difference in time, including start and end, divided by the number of tokens. A step is the time of a text
+after its first token, divided by the remaining tokens. With --side-by-side N, that many texts are generated at a time,
+in alternating runs of either kind, and times are those of all texts together. Needs gguf, tokenizers and numpy.
 """
 
 import argparse
@@ -37,7 +37,7 @@ PROMPT = """Which of two responses to a task is better? Answer in JSON: `verdict
 
 
 def schema(reason: int) -> dict:
-    """A judge's verdict with a reason of at most so many characters, and at least half as many."""
+    """A judge's verdict with a reason of at most `reason` characters, and at least half as many."""
     properties = {
         "verdict": {"enum": ["A", "B", "tie"]},
         "score": {"type": "integer", "minimum": 1, "maximum": 10},
@@ -53,8 +53,8 @@ def write(options: argparse.Namespace, texts: list[dict], folder: str, repetitio
 
 
 def one_at_a_time(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> tuple[list[float], list[float]]:
-    """Seconds of a step of each text without a schema, and what a schema costs per token."""
-    # Every other pair the other way round.
+    """Seconds per step of each text without a schema, and the cost of a schema per token."""
+    # Alternates the order within pairs.
     at = [(2 * number + number % 2, 2 * number + 1 - number % 2) for number in range(len(free))]
     texts = [text for number, pair in enumerate(zip(free, held)) for text in (pair if number % 2 == 0 else pair[::-1])]
 
@@ -73,7 +73,7 @@ def one_at_a_time(options: argparse.Namespace, free: list[dict], held: list[dict
 
 
 def side_by_side(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> tuple[list[float], list[float]]:
-    """The same of all texts together, for each round."""
+    """The same for all texts together, for each round."""
     steps, costs = [], []
     tokens = sum(text["max_tokens"] for text in free)
     for number in range(options.rounds):
@@ -88,9 +88,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--pairs", type=int, default=12, help="of each file")
+    parser.add_argument("--pairs", type=int, default=12, help="pairs from each file")
     parser.add_argument("--longest-prompt", type=int, default=300, help="in tokens")
-    parser.add_argument("--reason", type=int, default=24, help="characters that a reason may have")
+    parser.add_argument("--reason", type=int, default=24, help="maximum characters of a reason")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precision", default="dots")
     parser.add_argument("--side-by-side", type=int, default=1)
@@ -110,7 +110,7 @@ def main() -> None:
         print(f"{len(held)} of {asked} prompts, texts of {min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average")
         steps, costs = (one_at_a_time if options.side_by_side == 1 else side_by_side)(options, free, held, folder)
     step, cost = statistics.median(steps), statistics.median(costs)
-    # The median's 95 % interval by ranks; of fewer than six, where there is none, the range.
+    # The median's 95% interval by ranks; with fewer than six values, the range.
     costs.sort()
     around = math.ceil(1.96 * math.sqrt(len(costs)) / 2)
     low, high = costs[max(0, len(costs) // 2 - around)], costs[min(len(costs) - 1, len(costs) // 2 + around)]

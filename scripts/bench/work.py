@@ -1,4 +1,5 @@
-"""The prompts that are measured, in seeded random tokens: single prompts, and all ordered comparisons of one item's candidates."""
+"""The measured prompts, as seeded random tokens: single prompts, and all ordered comparisons of one item's candidates.
+"""
 
 import json
 import random
@@ -20,8 +21,8 @@ def single(length: int) -> dict:
 
 
 def job(candidates: int = 16, context: int = 400, candidate: int = 60, question: int = 40, limit: int | None = None, firsts: int | None = None) -> dict:
-    """Each ordered pair of candidates after the context, before the question. Smaller parts of the same work: the first `limit` prompts, or
-    those in which one of the first `firsts` candidates comes first."""
+    """Each ordered pair of candidates after the context and before the question. For less work: the first `limit`
+    prompts, or those with one of the first `firsts` candidates in first position."""
     numbers = random.Random(f"{candidates} {context} {candidate} {question}")
     texts = {"context": tokens(numbers, context), "question": tokens(numbers, question)}
     texts["candidates"] = [tokens(numbers, candidate) for _ in range(candidates)]
@@ -45,7 +46,7 @@ def optimum(sequences: list[list[int]]) -> int:
 
 
 def write(path: Path, work: dict) -> Path:
-    """Keeps a file that is there: its name says what is in it."""
+    """Writes a file unless it exists; its name identifies its content."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")

@@ -1,4 +1,5 @@
-"""What the peers' workers share: their arguments, their timing and their output, one JSON object a line as the `throughput` example writes."""
+"""Code shared by the peers' workers: arguments, timing and output, one JSON object per line like the `throughput`
+example."""
 
 import argparse
 import json
@@ -27,7 +28,7 @@ def read_work(path: Path | None) -> dict | None:
 
 
 def peak_rss_bytes() -> int | None:
-    """The most memory that this process ever held, where the system tells."""
+    """Peak memory of this process, if the system reports it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -41,7 +42,7 @@ def emit(**fields: object) -> None:
 
 
 def repeat(repetitions: int, run: Callable[[], dict], warm_up: Callable[[], dict]) -> None:
-    """Warms up, then times each repetition. A run that knows better when its work began returns `seconds` itself."""
+    """Warms up, then times each repetition. A run that measures its own time returns `seconds`."""
     warm_up()
     for _ in range(repetitions):
         start = time.perf_counter()

@@ -35,10 +35,10 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
         .collect();
     assert_eq!(names.len(), 9);
     assert_eq!(names[..3], [("compare", "none"), ("compare", "sandwich"), ("compare", "nonce")]);
-    // Two items, each as it is and under two attacks.
+    // Two items, each unchanged and with two attacks.
     assert_eq!(world.rows("a/attacked.jsonl").len(), 9 * 2 * 3);
     assert_eq!(world.rows("a/attacks.jsonl").len(), 2);
-    // All over again, out of the answers that were kept.
+    // Repeated with the stored answers.
     let before = world.read("a/attacked.jsonl");
     let again = [&methods[..6], &["--defence", "sandwich", "--defence", "nonce:k", "--out", "a", "--resume"]].concat();
     let ran = attack(&world, &model, &again).exits(0);
@@ -52,7 +52,7 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
     world.run(&["report", "a", "--html", "a.html"]).exits(0);
     let page = world.read("a.html");
     assert!(page.contains("Verdicts changed by attacks"));
-    // Of each method under each defence, and of each attack.
+    // One plot per method with every defence and attack.
     let plot = |id: &str| page.split("<svg").find(|svg| svg.contains(id)).unwrap_or_else(|| panic!("no plot {id}"));
     for (one, share) in prompts.iter().filter_map(|one| Some((one, one["turned"]["share"].as_f64()?))) {
         let defence = one["defence"].as_str().expect("a name");
@@ -64,7 +64,7 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
             "{name} {share}: {drawn}"
         );
     }
-    // What would be asked is counted for all methods.
+    // The dry run counts the queries of all methods.
     let ran = attack(&world, &model, &[&methods[..], &["--dry-run"]].concat()).exits(0);
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("nothing was asked"), "{}{}", ran.stdout, ran.stderr);
 }

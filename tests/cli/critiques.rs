@@ -1,4 +1,4 @@
-//! `metacritique` and `refeval`: labels without a model, kills in every stage, and what cannot be used.
+//! `metacritique` and `refeval`: labels without a model, interruptions in every stage, and invalid input.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, World, golden, lines, tiny};
 
-/// The published form: critiques with claims and labels.
+/// The published format: critiques with claims and labels.
 fn labels(world: &World, items: usize) -> String {
     let item = |index: usize| {
         json!({"index": index, "question": format!("why {index}?"), "response": "so.", "gpt4_answer": "for a reason",
@@ -30,7 +30,7 @@ fn labels_are_aggregated_without_a_model_and_held_against_one() {
     assert!(!world.path("runs").exists(), "what is computed of a file can be had again");
     world.run(&["metacritique", "--labels", "labels.json", "--limit", "1", "--out", "run"]).exits(0);
     let scores = world.rows("run/scores.jsonl");
-    // Of m: two claims of three, both of the reference's.
+    // For m, two of three claims, both also in the reference.
     assert_eq!(scores[3]["score"].as_f64(), Some(2.0 / 3.0));
     assert_eq!(scores[5]["score"].as_f64(), Some(0.8));
     let model = tiny().display().to_string();
@@ -56,7 +56,7 @@ fn labels_are_aggregated_without_a_model_and_held_against_one() {
     assert_eq!(world.rows("people/scores.jsonl").len(), 24);
 }
 
-/// What a run writes that is the same whenever it is done.
+/// The output of a run that does not depend on when it runs.
 fn results(world: &World, run: &str) -> Vec<(String, String)> {
     let mut files: Vec<String> = std::fs::read_dir(world.path(run))
         .expect("a run")
@@ -67,7 +67,8 @@ fn results(world: &World, run: &str) -> Vec<(String, String)> {
     files.into_iter().map(|name| (name.clone(), world.read(&format!("{run}/{name}")))).collect()
 }
 
-/// The run ends after each of its stages and goes on, and is killed at several times and goes on: the same bytes.
+/// Stops the run after each of its stages and resumes it, then kills it at several times and resumes it: the output is
+/// identical.
 fn goes_on(world: &World, arguments: &[&str], stages: &[&str]) {
     let run = |out: &str, more: &[&str]| world.run(&[arguments, &["--out", out], more].concat());
     run("whole", &[]).exits(0);
@@ -102,7 +103,7 @@ fn a_run_of_critiques_that_ends_anywhere_goes_on_to_the_same_bytes() {
             "candidates": [{"id": "a", "text": "it is wrong"}, {"id": "b", "text": "short"}]})
     };
     let data = world.file("d.jsonl", lines(&(0..2).map(sample).collect::<Vec<_>>()));
-    // A model without a limit of context.
+    // A model without a context limit.
     let model = golden("tiny-flan-t5").display().to_string();
     let arguments = [
         "metacritique", "--data", &data, "--model", &model, "--max-tokens", "6", "--most-aius", "2", "--refine",
@@ -111,7 +112,7 @@ fn a_run_of_critiques_that_ends_anywhere_goes_on_to_the_same_bytes() {
     goes_on(&world, &arguments, &["references", "aius", "precision", "recall", "single", "pairwise", "refined"]);
 }
 
-/// Documents whose units are given, so that a model that writes at random has something to be asked about.
+/// Documents with given units, because a random model writes none that could be queried.
 fn examination(world: &World) -> Vec<String> {
     world.file("documents/a.txt", "The mill burned down. It was rebuilt.");
     world.file("documents/b.md", "# Geese\n\nGeese fly south.");
@@ -141,7 +142,7 @@ fn an_examination_that_ends_anywhere_goes_on_to_the_same_bytes() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let stages = ["units", "weights", "clusters", "questions", "answers", "judgements", "single_questions"];
     goes_on(&world, &arguments, &stages);
-    // All tables of a run in the place of its work, though clusters are not known before the run.
+    // All tables of a run replace its work, although clusters are not known before the run.
     let tables: Vec<String> = stages[..6].iter().map(|stage| format!("{stage}=whole/{stage}.jsonl")).collect();
     let given: Vec<&str> = tables.iter().flat_map(|table| ["--from", table.as_str()]).collect();
     let place = arguments.iter().position(|argument| *argument == "--units").expect("there");
@@ -183,7 +184,7 @@ fn what_cannot_be_examined_is_told_with_its_file_and_line() {
     refused("--encoder", &tiny().display().to_string(), &["encoder"]);
 }
 
-/// Where trained weights are: labels are decided by the model, and what claims share is computed once.
+/// With trained weights: the model decides the labels, and the common prefix of claims is computed once.
 #[test]
 fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
     let world = World::new();

@@ -86,7 +86,7 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
         "no column is the context",
         "hint: map one: --map context=COLUMN, or --map context:= for none; the columns are `id`, `source`",
     ]);
-    // A column that has a field's name is that field.
+    // A column with a field's name is that field.
     let named = world.file("named.csv", "id,context,a\n1,c,x\n");
     let ran = run(&world, &["data", "convert", &named], &["--map", "candidate=a"]).exits(0);
     assert!(ran.stdout.contains("\"context\":\"c\""), "{}", ran.stdout);

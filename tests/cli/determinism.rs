@@ -1,4 +1,4 @@
-//! `probity verify-determinism`, and the options that must not change a bit.
+//! `probity verify-determinism`, and options that must not change any bit.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn verify(world: &World, model: &str, more: &[&str]) -> Ran {
 #[test]
 fn tiny_models_keep_every_bit_in_every_precision() {
     let world = World::new();
-    // Weights of every type in every precision; and a window, with weights that every precision takes as they are.
+    // Weights of all types in every precision, and a sliding window with weights that every precision keeps unchanged.
     let (mixed, window) = (golden("tiny-gguf-mixed").join("model.gguf"), golden("mistral-window"));
     for (model, precision) in [(&mixed, "exact"), (&mixed, "dots"), (&mixed, "tiles"), (&window, "exact")] {
         let ran = verify(&world, &model.display().to_string(), &["--precision", precision]).exits(0);
@@ -35,7 +35,7 @@ fn class_heads_keep_every_bit_and_nothing_asked_is_no_success() {
     assert!(ran.stderr.contains("nothing can be compared") && ran.stdout.is_empty(), "{}", ran.stderr);
 }
 
-/// With real weights, where they have been fetched.
+/// With real weights, if downloaded.
 #[test]
 fn smollm2_keeps_every_bit_in_both_precisions() {
     let run = |arguments: &[&str]| {
@@ -51,7 +51,7 @@ fn smollm2_keeps_every_bit_in_both_precisions() {
         assert!(ran.stdout.contains("all bits are the same"), "{}", ran.stdout);
     };
     verified("fast", &[]);
-    // The other precision takes three times as long: a few requests that begin alike.
+    // The other precision takes three times as long, so only a few requests with a common prefix.
     let world = World::new();
     let request = |k: usize| {
         let prompt = format!("The ferry had not run since November.\n\nSummary {}: it waits.\n\nIs that good?", k / 2);

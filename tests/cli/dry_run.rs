@@ -1,10 +1,10 @@
-//! `--dry-run`: what a run would cost.
+//! `--dry-run`: the cost of a run.
 
 use serde_json::json;
 
 use crate::harness::{World, judging, lines, method_model, smallest, tiny};
 
-/// The number that stands behind a name in what a dry run prints.
+/// The number after a name in the output of a dry run.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"));
     let number = line[name.len()..].split_whitespace().next().expect("a value");
@@ -18,7 +18,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
     let texts = json!({"question": "who sat?", "answer": "the cat"});
     let sample = json!({"id": "s", "context": "the cat sat", "texts": texts, "candidates": (0..3).map(candidate).collect::<Vec<_>>()});
     let data = world.file("d.jsonl", lines(&[sample]));
-    // Of a method with many stages each is planned by itself: the tests of stages look at that.
+    // Methods with many stages are planned by stage, which the tests of stages cover.
     for name in judging().filter(|name| *name != "metacritique") {
         let model = method_model(name);
         let base = [&[name, "--model", &model, "--data", &data], &smallest(name)[..]].concat();
@@ -37,7 +37,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
         } else {
             assert_eq!((told[0], told[1]), (computed, shared), "{name}");
         }
-        // Where every prompt is too long, nothing was measured.
+        // If every prompt is too long, nothing was measured.
         assert_eq!(dry.stdout.contains("the time rests on"), shared > 0, "{}", dry.stdout);
         assert_eq!(dry.stdout.contains("nothing to compute"), shared == 0, "{}", dry.stdout);
     }

@@ -20,13 +20,13 @@ fn data(world: &World) -> String {
 fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
-    // A reward model has a head of its own.
+    // A reward model needs a head.
     for name in judging().filter(|name| *name != "reward") {
         world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], &smallest(name)[..]].concat()).exits(0);
         let (table, rows) = table(name);
         let scores = world.rows(&format!("{name}/{table}.jsonl"));
         assert_eq!(scores.len(), 5 * rows, "{name}");
-        // What the random model writes is no number, and no end of it comes.
+        // The random model writes no numbers and does not stop.
         assert!(!scored(name) || scores.iter().all(|row| row["score"].is_number()), "{name}: {scores:?}");
     }
     let manifest: Value = serde_json::from_str(&world.read("compare/manifest.json")).expect("JSON");
@@ -91,7 +91,7 @@ fn a_run_on_another_device_has_nearly_the_same_scores_and_reads_metrics_texts_th
     let (ours, candles) = (scores("cpu"), scores("candle-cpu"));
     assert!(ours[0]["score"] != ours[1]["score"], "{ours:?}");
     assert!(ours.len() == 5 && candles.len() == 5 && near(&candles, &ours), "{ours:?} {candles:?}");
-    // An encoder of metrics computes as the run says.
+    // An encoder of metrics uses the run's options.
     let data = world.file(
         "references.jsonl",
         lines(&[
@@ -120,7 +120,7 @@ fn models_that_only_read_are_refused_with_the_way_out() {
     world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["is an encoder", "--encoder"]);
     let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];
     world.run(&metrics).fails_with(&["is not an encoder", "hint: use a bert"]);
-    // A recipe finds it before its first stage runs, and an inspection says it.
+    // A recipe reports it before its first stage runs, and `model inspect` shows it.
     let recipe = world.file(
         "r.toml",
         format!(

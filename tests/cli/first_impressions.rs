@@ -1,4 +1,4 @@
-//! What a user sees first: the verdict, in lines that fit, whatever happens to standard error.
+//! What a user sees first: the verdict, in lines that fit, even if standard error fails.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, World, lines, tiny};
 
-/// Pairs of two candidates without gold, as of an A/B test.
+/// Pairs of two candidates without gold, as in an A/B test.
 fn pairs(world: &World, samples: usize) -> String {
     let sample = |k: usize| {
         let candidate = |id: &str, text: &str| json!({"id": id, "text": format!("{text} {k}")});
@@ -53,11 +53,11 @@ fn nothing_printed_is_wider_than_the_terminal_and_a_pipe_has_every_row_in_one_li
     let (data, model) = (pairs(&world, 3), tiny().display().to_string());
     for (width, out) in [(60, "narrow"), (80, "usual")] {
         let compare = [&compare(&model, &data)[..], &["--quiet", "--out", out]].concat().join(" ");
-        // Standard output is a terminal of this width; one without rows would have no size.
+        // Standard output is a terminal of this width; a terminal without rows would have no size.
         let run = format!("stty rows 24 cols {width} && {} {compare}", env!("CARGO_BIN_EXE_probity"));
         let mut script = world.program("script");
         let ran = Ran::from(script.args(["-qec", &run, "/dev/null"]).output().expect("started")).exits(0);
-        // The signature is one word, to be copied.
+        // The signature is one word, so that it can be copied.
         let printed = ran.stdout.lines().map(str::trim_end).filter(|line| !line.starts_with("compare|"));
         let wide: Vec<&str> = printed.filter(|line| line.chars().count() > width).collect();
         assert!(wide.is_empty() && ran.stdout.contains("Position and mass"), "{width}: {wide:#?}\n{}", ran.stdout);
@@ -176,7 +176,7 @@ fn answers_that_were_there_make_no_rate_and_something_that_is_left_takes_time() 
 fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
     let world = World::new();
     let (data, model) = (pairs(&world, 400), tiny().display().to_string());
-    // As a script starts a job in the background: with SIGINT ignored.
+    // Like a background job of a script: with SIGINT ignored.
     let line = format!(
         "trap '' INT; exec \"$0\" compare --model '{model}' --data '{data}' --attribute quality --out bg --no-sharing"
     );
@@ -192,7 +192,7 @@ fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let ran = Ran::from(child.wait_with_output().expect("ended"));
-    // A machine may be through before the signal comes.
+    // A fast machine may finish before the signal arrives.
     assert!(
         ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("to continue")),
         "{:?} {}",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, lines, tiny};
 
-/// A table of scores of forty items, each by this of its number.
+/// A table of scores of forty items, computed from the item's number.
 fn scores(world: &World, name: &str, attribute: &str, score: impl Fn(usize) -> f64) -> String {
     let row = |item: usize| {
         let score = score(item);
@@ -13,7 +13,7 @@ fn scores(world: &World, name: &str, attribute: &str, score: impl Fn(usize) -> f
     world.file(&format!("{name}.jsonl"), lines(&(0..40).map(row).collect::<Vec<Value>>()))
 }
 
-/// Between −1 and 1, and of mean about 0.
+/// Between −1 and 1, with a mean of about 0.
 fn spread(item: usize) -> f64 {
     ((item * 7919 % 40) as f64 - 19.5) / 20.0
 }
@@ -39,13 +39,13 @@ fn what_is_worse_fails_and_what_is_better_same_or_undecided_does_not() {
     assert_eq!(outcome(&gate(&moved(0.5), &[]).exits(0).stdout)["outcome"], "better");
     let same = gate(&moved(0.0), &["--tolerance", "0.2", "--minimum-effect", "0.2", "--strict"]).exits(0).stdout;
     assert_eq!(outcome(&same)["outcome"], "same");
-    // A difference that forty items do not show: the build passes, and fails only where that is asked for.
+    // A difference that forty items do not show: the build passes, unless strict.
     let unclear = |item: usize| 3.0 + spread(item + 11) - 0.05;
     let undecided = outcome(&gate(&unclear, &[]).exits(0).stdout);
     assert_eq!(undecided["outcome"], "undecided");
     assert!(undecided["items_to_decide"].as_u64().expect("a number") > 40, "{undecided}");
     gate(&unclear, &["--strict"]).exits(1);
-    // Every item says the same.
+    // All items agree.
     assert_eq!(outcome(&gate(&|item| 2.0 + spread(item), &[]).exits(1).stdout)["outcome"], "worse");
     assert_eq!(outcome(&gate(&|item| 3.0 + spread(item), &["--strict"]).exits(0).stdout)["outcome"], "same");
 }
@@ -85,7 +85,7 @@ fn reports_for_builds_hold_hostile_names_and_less_is_better_where_it_is() {
     let summary = world.read("summary.md");
     assert!(summary.contains("FAILED") && !summary.contains("<script>"), "{summary}");
     assert!(summary.lines().filter(|line| line.starts_with('|')).count() == 3, "{summary}");
-    // It is added to what is there.
+    // The report is appended to the file.
     world.run(&["gate", &run, "--baseline", &base, "--markdown", "summary.md"]).exits(1);
     assert_eq!(world.read("summary.md"), summary.repeat(2));
 
@@ -142,7 +142,7 @@ fn two_candidates_of_one_run_are_held_against_each_other_by_comparisons_in_both_
     let one = &told["gated"][0];
     assert!(one["name"] == "coherence" && one["items"] == 12 && one["noise"].is_number(), "{one}");
     assert_eq!(told["debiased"], true);
-    // By hand: how probable it is that the new one is the better of the two, over both orders, reweighted as for the run's
+    // Computed by hand: the probability that the new one is better, over both orders, reweighted as in the run's
     // scores.
     let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
     let tau = summary["values"]["prompts"][0]["tau"].as_f64().expect("a threshold");
@@ -208,22 +208,22 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
     gate("other-precision", &[]).fails_with(&["other-precision and base", "precision", "--allow-unlike"]);
     let told = gate("other-precision", &["--allow-unlike"]);
     assert!(told.stdout.lines().next().is_some_and(|line| line.contains("precision differs")), "{}", told.stdout);
-    // Two methods have two scales.
+    // Two methods have different scales.
     gate("other-method", &["--allow-unlike"]).fails_with(&["command differs"]);
-    // The texts of an item share one out among themselves: their mean says nothing.
+    // Texts of an item share a fixed sum, so their mean carries no information.
     let shares = world.run(&["gate", "shares", "--baseline", "shares"]);
     shares.fails_with(&["divide these scores", "--candidates"]);
     gate("elsewhere", &[]).fails_with(&["1 of 8 items of one name are about other texts, `s3` first"]);
     let told = gate("elsewhere", &["--allow-unlike"]);
     assert!(told.stdout.contains("but 1 of 8 items of one name are about other texts"), "{}", told.stdout);
-    // Texts that have no score now are no gain, however bad they were, and the others are held against themselves.
+    // Texts that lost their score are no improvement, however bad they were; the others are compared with themselves.
     let told = gate("empty", &[]).exits(1);
     assert!(told.stdout.starts_with("FAILED: 1 of 1 attribute against base: coherence · but 2 texts of 8 items lost"));
     let told: Value =
         serde_json::from_str(&gate("empty", &["--allow-missing", "--json"]).exits(0).stdout).expect("JSON");
     let one = &told["gated"][0];
     assert_eq!((&one["outcome"], &one["missing"], &one["difference"]), (&json!("same"), &json!(2), &json!(0.0)));
-    // A setting of the method is no other judge, and is told.
+    // Another setting of the method is the same judge; the lost scores are reported.
     let told = gate("some", &[]).exits(1);
     let first = told.stdout.lines().next().unwrap_or_default().to_owned();
     assert!(first.contains("but 10 texts of 8 items lost their score"), "{first}");
@@ -231,10 +231,10 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
     let told: Value =
         serde_json::from_str(&gate("some", &["--json", "--allow-missing"]).exits(0).stdout).expect("JSON");
     assert_eq!(told["caveats"].as_array().map(Vec::len), Some(2), "{told}");
-    // What it is made from is not written over.
+    // Inputs are not overwritten.
     gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "belongs to a run"]);
     gate("some", &["--markdown", "base/manifest.json"]).fails_with(&["base/manifest.json"]);
-    // As a killed run has it.
+    // The manifest of a killed run.
     let manifest = world.read("some/manifest.json");
     let killed = manifest.replace("\"status\": \"finished\"", "\"status\": \"interrupted\"");
     assert_ne!(killed, manifest);
@@ -263,7 +263,7 @@ fn what_the_run_lacks_is_lost_and_scores_without_a_mean_are_no_verdict() {
         ran.stdout
     );
     world.run(&["gate", &one, "--baseline", &base, "--attribute", "q"]).exits(0);
-    // More than the baseline had is no loss.
+    // More items than the baseline is no loss.
     world.run(&["gate", &base, "--baseline", &few]).exits(0);
     let huge = |score: f64| lines(&(0..9).map(|item| row(item, "q", score)).collect::<Vec<_>>());
     let (high, low) = (world.file("high.jsonl", huge(1.7e308)), world.file("low.jsonl", huge(-1.7e308)));
@@ -278,7 +278,7 @@ fn a_judge_that_calls_itself_unreliable_passes_no_strict_build() {
         let candidates = [candidate("new", s), candidate("old", s)];
         json!({"id": format!("s{s}"), "context": "the mat", "candidates": candidates, "preference": "new"})
     };
-    // Whatever is shown first is better.
+    // Always prefers the first position.
     let first = |s: usize, [i, j]: [&str; 2]| {
         let answers = [json!({"written": "A", "outcome": "scored"})];
         json!({"item": format!("s{s}"), "candidate_i": i, "candidate_j": j, "answers": answers})

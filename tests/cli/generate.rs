@@ -113,7 +113,7 @@ fn a_dry_run_writes_nothing_and_says_what_texts_would_take() {
     assert!(!world.path("a.jsonl").exists());
 }
 
-/// An object that a schema bounds on all sides.
+/// An object that a schema bounds in every dimension.
 fn small_object() -> Value {
     json!({
         "type": "object",
@@ -211,7 +211,7 @@ fn an_adapter_is_part_of_the_model_that_answers() {
         .fails_with(&["the model has no `", "hint: use an adapter of this model"]);
 }
 
-/// `SmolLM2`, a weak model: whatever it means to say parses. `PROBITY_TEXTS` asks for more of them.
+/// The output of the weak model `SmolLM2` always parses. `PROBITY_TEXTS` sets the number of texts.
 #[test]
 fn a_weak_model_writes_json_that_its_schema_admits() {
     let Some(model) =
@@ -253,7 +253,7 @@ fn a_gguf_file_that_does_not_say_how_text_is_split_is_run_with_a_warning() {
     let mut bytes = std::fs::read(golden("tiny-gguf/model.gguf")).expect("a committed file");
     let key = b"tokenizer.ggml.pre";
     let at = bytes.windows(key.len()).position(|window| window == key).expect("the file has it");
-    // Under a key that nothing reads.
+    // A key that nothing reads.
     bytes[at + key.len() - 1] = b'_';
     let model = world.path("model.gguf");
     std::fs::write(&model, bytes).expect("written");

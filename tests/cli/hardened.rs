@@ -1,4 +1,4 @@
-//! Files that were made to harm: a model's chat template and tokenizer, a run's folder.
+//! Malicious files: a model's chat template and tokenizer, a run folder.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn chat<'a>(model: &'a str, data: &'a str) -> Vec<&'a str> {
     vec!["compare", "--model", model, "--data", data, "--attribute", "quality", "--format", "chat", "--out", "run"]
 }
 
-/// The error of a process that ended by itself: no signal, and no panic.
+/// The error of a process that exited without a signal or a panic.
 fn refusal(ran: Ran) -> String {
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     ran.stderr
@@ -46,7 +46,7 @@ fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
     }
 }
 
-/// A copy of the tiny model whose `tokenizer.json` is changed.
+/// A copy of the tiny model with a changed `tokenizer.json`.
 fn with_tokenizer(world: &World, change: impl FnOnce(&mut Value)) -> String {
     let copy = world.copy_of_tiny();
     let path = copy.join("tokenizer.json");
@@ -120,7 +120,7 @@ fn configurations_out_of_range_and_keys_that_are_there_twice_are_refused_by_name
     }
 }
 
-/// Turns a bit of the file at the first place of `text`.
+/// Flips a bit after the first occurrence of `text`.
 fn damage(path: &Path, text: &str) {
     let mut bytes = std::fs::read(path).expect("there");
     let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).expect("in the file");
@@ -142,7 +142,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     let checked = world.run(&["check", "run"]).exits(1).stdout;
     assert!(checked.contains("2 wrong") && checked.contains("scores.jsonl: its content was changed"), "{checked}");
     assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
-    // What a table says now is nobody's to show, and neither is an answer.
+    // Neither the changed table nor the changed answer is shown.
     for command in [
         &["report", "run"][..],
         &["show", "run"],
@@ -159,7 +159,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     assert!(healed.stderr.contains("1 stored answer was damaged and recomputed: `s/quality/1/"), "{}", healed.stderr);
     assert_eq!(world.read("run/scores.jsonl"), whole);
     world.run(&["check", "run"]).exits(0);
-    // A run that has lost what says what its tables hold is no table by itself, also where only the table is named.
+    // A table is rejected if its run lost the manifest that describes it, even if only the table is named.
     let meta = |scores: &str| world.run(&["meta", "--scores", scores, "--gold", &data]);
     let manifest = world.read("run/manifest.json");
     std::fs::write(world.path("run/scores.jsonl"), whole.replace("\"score\":0", "\"score\":1")).expect("written");
@@ -170,7 +170,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     meta("run").fails_with(&["holds no probity run"]);
     std::fs::write(world.path("run/manifest.json"), manifest).expect("written");
     std::fs::write(world.path("run/scores.jsonl"), &whole).expect("written");
-    // What a finished run lacks is told by whatever opens it.
+    // Every command that opens a finished run reports missing files.
     std::fs::remove_file(world.path("run/comparisons.jsonl")).expect("removed");
     for command in [&["report", "run"][..], &["show", "run"]] {
         world.run(command).fails_with(&["comparisons.jsonl differs from what the finished run wrote", "--resume"]);
@@ -336,7 +336,7 @@ fn candidates_that_were_quoted_or_speak_about_their_judgement_are_named_in_the_s
     world.run(&["report", "run", "--html", "page.html"]).exits(0);
     let page = world.read("page.html");
     assert!(page.contains("Texts to look at") && page.contains("1 candidate addresses its own judgement"));
-    // Quoting protects the prompt, and is told whatever is looked for.
+    // Quoting protects the prompt, and is reported with any flags.
     let (_, flagged) = compare("off", &["--text-flags", "off"]);
     assert_eq!((&flagged["quoted"], &flagged["speaking"]), (&json!(1), &json!(0)));
 }

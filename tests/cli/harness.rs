@@ -1,4 +1,4 @@
-//! Running the binary in a world of its own.
+//! Runs the binary in an isolated environment.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A seeded random llama of the goldens: 320 tokens, context of 256, chat template, two shards.
+/// A golden llama with random weights: 320 tokens, context of 256, chat template, two shards.
 pub(crate) fn tiny() -> PathBuf {
     golden("llama")
 }
@@ -22,9 +22,9 @@ pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A small run of each judging method, on candidates that have scores of coherence: `arguments`, `model` (the tiny llama
-/// if absent), the `table` with a result for each candidate (`scores` if absent), the `rows` of a candidate there (one if
-/// absent), and whether the answers of a random model are `scored` (true if absent).
+/// A small run of each judging method, on candidates with scores for coherence: `arguments`, `model` (default: the tiny
+/// llama), the `table` with a result for each candidate (default: `scores`), the number of `rows` per candidate there
+/// (default: 1), and whether the answers of a random model are `scored` (default: true).
 static METHODS: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../methods.json")).expect("a row for each method"));
 
@@ -39,7 +39,7 @@ pub(crate) fn smallest(method: &str) -> Vec<&'static str> {
     row.unwrap_or_else(|| panic!("tests/methods.json has no row for `{method}`")).split(' ').collect()
 }
 
-/// The table with the results of its candidates, and the rows of a candidate there.
+/// The table with the results of candidates, and its rows per candidate.
 pub(crate) fn table(method: &str) -> (&'static str, usize) {
     let row = &METHODS[method];
     (row["table"].as_str().unwrap_or("scores"), row["rows"].as_u64().unwrap_or(1) as usize)
@@ -50,19 +50,19 @@ pub(crate) fn scored(method: &str) -> bool {
     METHODS[method]["scored"].as_bool().unwrap_or(true)
 }
 
-/// The methods that judge candidates of samples, each by itself: what learns from labels, what was learnt and attacks have
-/// tests of their own.
+/// Methods that judge candidates independently. Methods that learn from labels, learnt heads and attacks have their own
+/// tests.
 pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
     let methods = probity_studies::methods().filter(|method| method.needs().samples);
     methods.map(probity_methods::DynMethod::name).filter(|name| !name.starts_with("learn") && *name != "attack")
 }
 
-/// A temporary folder in which the binary runs, with no model but those that the test puts there.
+/// A temporary folder in which the binary runs, with only the test's own models.
 pub(crate) struct World {
     folder: TempDir,
 }
 
-/// What a run came to.
+/// The result of a process.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -78,7 +78,7 @@ impl World {
         self.folder.path().join(name)
     }
 
-    /// Writes a file and gives its path as an argument.
+    /// Writes a file and returns its path as an argument.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("below the world")).expect("folder");
@@ -90,7 +90,7 @@ impl World {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The rows of a JSON-lines file.
+    /// The rows of a JSON Lines file.
     pub(crate) fn rows(&self, name: &str) -> Vec<serde_json::Value> {
         self.read(name).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
@@ -106,7 +106,7 @@ impl World {
         copy
     }
 
-    /// The command with an environment that knows no models and no network.
+    /// The command in an environment without models and network.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_probity"));
         command.args(arguments);
@@ -118,7 +118,7 @@ impl World {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("PROBITY_MODELS", self.path("models")).env("HF_HUB_CACHE", self.path("hub"));
-        // Port 9 of this machine: nobody answers there.
+        // No server listens on port 9 of this machine.
         command.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_TOKEN");
         for proxy in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
             command.env_remove(proxy).env_remove(proxy.to_lowercase());
@@ -130,7 +130,7 @@ impl World {
         Ran::from(self.command(arguments).output().expect("started"))
     }
 
-    /// The same with a standard output that nobody reads any more, as behind `| true`.
+    /// Runs the command with a closed standard output, as with `| true`.
     pub(crate) fn run_unread(&self, arguments: &[&str]) -> Ran {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -149,7 +149,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Asserts the exit code and gives the rest.
+    /// Asserts the exit code.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -172,7 +172,7 @@ pub(crate) fn lines(requests: &[serde_json::Value]) -> String {
     requests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the processes that are started here pass over Ctrl-C.
+/// Whether child processes ignore Ctrl-C.
 #[cfg(unix)]
 pub(crate) fn interrupts_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -180,7 +180,7 @@ pub(crate) fn interrupts_are_ignored() -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 1) != 0)
 }
 
-/// Ctrl-C for a process.
+/// Sends Ctrl-C to a process.
 #[cfg(unix)]
 pub(crate) fn interrupt(child: &std::process::Child) {
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");

@@ -1,4 +1,4 @@
-//! Commands that answer over HTTP, asked over a socket.
+//! Commands that serve HTTP, tested over a socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::Ran;
 
-/// A command that answers.
+/// A running server.
 pub(crate) struct Server {
     pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
@@ -17,7 +17,7 @@ pub(crate) struct Server {
     pub(crate) port: u16,
 }
 
-/// What came back.
+/// A response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -25,7 +25,7 @@ pub(crate) struct Reply {
 }
 
 impl Server {
-    /// Starts it and waits for its address.
+    /// Starts the server and waits for its address.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
@@ -45,7 +45,7 @@ impl Server {
         TcpStream::connect(("127.0.0.1", self.port)).expect("it listens")
     }
 
-    /// Whether it answers at another address of this machine.
+    /// Whether it accepts connections at another address of this machine.
     pub(crate) fn listens_at(&self, host: &str) -> bool {
         TcpStream::connect((host, self.port)).is_ok()
     }
@@ -70,14 +70,14 @@ impl Server {
         reply.json()
     }
 
-    /// Ends it as systems do.
+    /// Terminates it like the system would.
     pub(crate) fn end(self) -> Ran {
         let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill runs");
         assert!(killed.success());
         self.wait()
     }
 
-    /// Until it ends; what it said behind its address.
+    /// Waits for its end; returns the output after the address.
     pub(crate) fn wait(mut self) -> Ran {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).expect("UTF-8");
@@ -93,7 +93,7 @@ impl Drop for Server {
     }
 }
 
-/// A request with JSON, and more lines of its head.
+/// A request with JSON, and additional header lines.
 pub(crate) fn post(path: &str, body: &str, more: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -105,7 +105,7 @@ pub(crate) fn post(path: &str, body: &str, more: &str) -> String {
 impl Reply {
     pub(crate) fn read(mut stream: TcpStream) -> Self {
         let mut bytes = Vec::new();
-        // A server that did not read all of a request may cut the connection behind its answer.
+        // A server that did not read the whole request may reset the connection after its response.
         let _ = stream.read_to_end(&mut bytes);
         let text = String::from_utf8(bytes).expect("UTF-8");
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));

@@ -1,10 +1,10 @@
-//! `show` and `diff`: what was asked and answered, and what changed.
+//! `show` and `diff`: queries and answers, and changes.
 
 use serde_json::json;
 
 use crate::harness::{World, lines, tiny};
 
-/// Two samples of two candidates; the texts hold what a terminal and a template must not obey.
+/// Two samples of two candidates, with control characters and special tokens in the texts.
 fn data(world: &World) -> String {
     let sample = |id: &str, text: &str| {
         let candidates = json!([{"id": "a", "text": text, "scores": {"fluency": 2}}, {"id": "b", "text": "the cat sat", "scores": {"fluency": 1}}]);
@@ -64,7 +64,7 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
     }
     let tokens = format!("({} tokens)", row["prompt_tokens"]);
     assert!(question.contains(&tokens), "{tokens} is not in\n{question}");
-    // Only what the template put there is marked as special.
+    // Only special tokens of the template are marked.
     assert!(question.contains("\\u{27e6}<|im_start|>\\u{27e7} a cat"), "{question}");
     assert!(question.contains("⟦<|im_start|>⟧"), "{question}");
 }
@@ -136,7 +136,7 @@ fn generated_answers_are_shown_as_they_are() {
     let text = |run: &str| world.run(&["show", run, "s/1/fluency/1/a/b#1"]).exits(0).stdout;
     assert_ne!(text("run"), text("other"));
     let diff = world.run(&["diff", "run", "other"]).exits(1).stdout;
-    // Generated texts differ or do not: there is no distance between them.
+    // Generated texts are equal or not: there is no distance between them.
     assert!(
         diff.contains("seeds.seed")
             && diff.lines().any(|line| line.contains("s/1/fluency/1/a/b#1") && line.contains('–')),

@@ -1,4 +1,4 @@
-//! `probity judge` with one judge and several, and the prompts that ship.
+//! `probity judge` with one and several judges, and the built-in prompts.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn data(world: &World) -> String {
     )
 }
 
-/// A prompt that the tiny models have room for.
+/// A prompt short enough for the tiny models.
 fn template(world: &World) -> String {
     world.file("t.j2", "{# Short. #}\n{{ candidate_a }} or {{ candidate_b }}?")
 }

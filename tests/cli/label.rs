@@ -1,4 +1,4 @@
-//! `probity label`, as its page and its user see it.
+//! `probity label`, through its page and its command line.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ impl Labelling {
         reply.json()
     }
 
-    /// Answers a task; where things stand then.
+    /// Answers a task and returns the status.
     fn label(&self, task: usize, answer: impl Into<Value>) -> Value {
         let body = json!({"task": task, "answer": answer.into(), "seconds": 1.5});
         let reply = self.send("/label", Some(&body));
@@ -49,7 +49,7 @@ impl Labelling {
         reply.json()
     }
 
-    /// Ctrl-C, or what systems send where the tests themselves are started without it.
+    /// Sends Ctrl-C, or SIGTERM if the tests run with SIGINT ignored.
     fn interrupt(self) -> Ran {
         if interrupts_are_ignored() {
             return self.0.end();
@@ -59,7 +59,7 @@ impl Labelling {
     }
 }
 
-/// Samples with four candidates, the last of them without a text.
+/// Samples with four candidates, of which the last has no text.
 fn world() -> World {
     let world = World::new();
     let candidate = |id: &str| json!({"id": id, "text": format!("text {id}").repeat(usize::from(id != "empty"))});
@@ -152,7 +152,7 @@ fn a_command_that_was_killed_while_it_wrote_is_gone_on_from() {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
     assert_eq!((world.rows("labels.jsonl").len(), world.read("labels.jsonl").starts_with(&whole)), (6, true));
-    // All is done: there is nothing to wait for. Another annotator has all before them.
+    // With everything done it exits at once. Another annotator has all tasks left.
     let ran = Labelling::start(&world, &["--attribute", "flow", "--until-done"]).0.wait().exits(0);
     assert!(ran.stderr.contains("0 labels given, 0 of 6 tasks left"), "{}", ran.stderr);
     let other = Labelling::start(&world, &["--attribute", "flow", "--annotator", "bob"]);
@@ -193,7 +193,7 @@ fn order_and_sides_follow_from_the_seed_alone() {
     let two = asked(&["--attribute", "flow", "--attribute", "pace", "--attribute", "flow"]);
     assert_eq!(two.len(), 12);
     assert!((1..12).contains(&mirrored(&two)), "{two:?}");
-    // Scores of each text that there is.
+    // One score for each candidate with a text.
     let scores = asked(&["--scale", "0..3", "--attribute", "flow"]);
     assert_eq!(scores.iter().map(|task| task[2].as_array().map(Vec::len)).collect::<Vec<_>>(), [Some(1); 6]);
     assert_eq!(asked(&["--scale", "0..3", "--limit", "2"]), asked(&["--scale", "0..3"])[..2]);
@@ -277,7 +277,7 @@ fn strangers_reach_neither_tasks_nor_labels() {
     assert!(!page.body.contains("text alpha") && !page.body.contains(labelling.token()));
     assert_eq!(world.read("labels.jsonl"), "");
     assert_eq!(status(&own), 200);
-    // No other address of this machine answers.
+    // It does not listen on other addresses.
     assert!(labelling.0.listens_at("127.0.0.1") && !labelling.0.listens_at("127.0.0.2"));
 }
 
@@ -286,7 +286,7 @@ fn a_label_that_finds_no_room_is_told_and_leaves_no_half_line() {
     let world = World::new();
     let candidates: Vec<Value> = (0..8).map(|id| json!({"id": id.to_string(), "text": id.to_string()})).collect();
     world.file("samples.jsonl", lines(&[json!({"id": "one", "context": "", "candidates": candidates})]));
-    // A block of at most 1024 bytes, and a label has about 80.
+    // A block of at most 1024 bytes; a label has about 80.
     let command =
         format!("ulimit -f 1; exec {} label --data samples.jsonl --out labels.jsonl", env!("CARGO_BIN_EXE_probity"));
     let mut shell = world.program("sh");

@@ -1,4 +1,5 @@
-//! `learn` and `learned` from outside: the same bytes on every setting and after kills, and with real weights.
+//! `learn` and `learned` through the command line: identical output with all settings and after interruptions, and with
+//! real weights.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, lines, tiny};
 
-/// Samples with four candidates each, whose scores go with their lengths and with something else.
+/// Samples with four candidates each, whose scores correlate with their length and with another property.
 fn data(world: &World, name: &str, samples: std::ops::Range<usize>) -> String {
     let words = ["cat", "sat", "on", "the", "mat", "and", "ran"];
     let sample = |s: usize| {
@@ -56,7 +57,7 @@ fn features_folds_and_head_are_the_same_bits_on_every_setting_and_after_kills() 
     same(&world, &LEARNT, "whole", "alone");
     run(&learned("alone-scored"), &["--threads", "1", "--no-sharing", "--side-by-side", "1"]);
     same(&world, &SCORED, "scored", "alone-scored");
-    // Killed at several times, each time gone on with.
+    // Killed several times, and resumed each time.
     let mut kills = 0;
     for part in 1..=9u32 {
         let arguments = learn("killed");
@@ -69,7 +70,7 @@ fn features_folds_and_head_are_the_same_bits_on_every_setting_and_after_kills() 
     run(&learn("killed"), &["--resume"]);
     assert!(kills > 0, "no run was killed before its end");
     same(&world, &LEARNT, "whole", "killed");
-    // A stage's table can be given, and the head is its own.
+    // A stage's table can be provided; the head is still trained.
     run(&learn("given"), &["--from", "features=whole/features.jsonl"]);
     same(&world, &LEARNT[1..3], "whole", "given");
     let summary: Value = serde_json::from_str(&world.read("whole/summary.json")).expect("JSON");
@@ -107,7 +108,7 @@ fn the_recipe_in_the_repository_learns_and_scores() {
     assert!(world.read("recipes/runs/learn.html").contains("20 labels in 5 contexts"));
 }
 
-/// With real weights, where they have been fetched.
+/// With real weights, if downloaded.
 #[test]
 fn smollm2_learns_from_a_handful_and_scores_others() {
     let name = "smollm2-135m-instruct";

@@ -1,4 +1,4 @@
-//! Links of all pages lead somewhere, and the book has every page of its folder once. What lies on the network is not
+//! Links of all pages have existing targets, and the book lists every page of its folder once. Network links are not
 //! fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::readme::{Page, page, pages, root};
 
-/// Pages outside the book that have links.
+/// Pages with links outside the book.
 const OTHERS: [&str; 11] = [
     "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "fuzz/README.md", "samples/README.md",
     "scripts/README.md", "scripts/bench/README.md", "scripts/goldens/README.md", "scripts/hardening/README.md",
@@ -17,7 +17,7 @@ fn all() -> Vec<Page> {
     OTHERS.iter().map(|name| page(name)).chain(pages("docs")).collect()
 }
 
-/// Lines outside blocks of code, without code in them.
+/// Lines outside code blocks, without inline code.
 fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -38,7 +38,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// The line with what stands between backticks taken out.
+/// The line without inline code.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }
@@ -48,10 +48,10 @@ fn targets(line: &str) -> Vec<String> {
     without_code(line).split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
 
-/// What a heading is called in an address, by GitHub and by mdBook alike.
+/// The anchor of a heading, which GitHub and `mdBook` form alike.
 fn slug(heading: &str) -> String {
     let mut text = String::new();
-    // A link in a heading counts by its words.
+    // Only the text of a link in a heading counts.
     let mut rest = heading;
     while let Some((before, after)) = rest.split_once("](") {
         text += &before.replacen('[', "", 1);
@@ -87,7 +87,7 @@ fn plain(path: &Path) -> PathBuf {
     })
 }
 
-/// Why a link of a page leads nowhere.
+/// Why the target of a link does not exist.
 fn wrong(page: &Page, target: &str) -> Option<String> {
     if target.starts_with("https://") || target.starts_with("http://") {
         return None;
@@ -166,7 +166,7 @@ fn every_method_and_metric_is_listed_where_people_choose() {
     }
 }
 
-/// Figures are comparable with a paper's only if the prompts are, so each page says whose wording they have.
+/// Results are comparable with a paper's only if the prompts are, so each page names the source of its wording.
 #[test]
 fn pages_beside_a_papers_figures_say_whose_wording_their_prompts_have() {
     for name in [

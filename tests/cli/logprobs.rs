@@ -156,7 +156,7 @@ fn a_prompt_longer_than_the_context_is_an_outcome_and_counts_as_unscored() {
         (&answer["outcome"], &answer["limit"], &answer["prompt_tokens"]),
         (&json!("too_long"), &json!(256), &json!(300))
     );
-    // `tokens` is the list of a continuation's tokens, and nothing else.
+    // `tokens` is always the list of a continuation's tokens.
     assert!(answer["tokens_needed"].as_u64() > Some(300) && answer.get("tokens").is_none(), "{answer}");
     run(&world, &input, &["--strict"]).exits(1);
 }
@@ -213,8 +213,8 @@ fn an_empty_and_a_missing_input_are_errors() {
     run(&world, "absent.jsonl", &[]).fails_with(&["absent.jsonl could not be opened"]);
 }
 
-/// Whether this process was started with interrupts ignored, as a shell starts background jobs; its children ignore
-/// them too.
+/// Whether this process was started with interrupts ignored, like background jobs of a shell; child processes inherit
+/// this.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {

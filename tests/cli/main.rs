@@ -1,4 +1,4 @@
-//! The binary from outside: what a user types and what comes back.
+//! Tests of the binary: the user's input and its output.
 
 mod harness;
 #[cfg(feature = "hub")]

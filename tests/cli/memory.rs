@@ -1,4 +1,4 @@
-//! What is said of a device's memory, and what is then held there.
+//! The reported memory of a device, compared with the memory used.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,13 +22,13 @@ fn bytes(text: &str, name: &str) -> f64 {
     number * unit
 }
 
-/// The most memory that a process held, in bytes.
+/// The peak memory of a process, in bytes.
 #[cfg(target_os = "linux")]
 fn peak(mut command: Command) -> f64 {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let mut peak = 0.0f64;
     let status = loop {
-        // What a process held is lost with it: the last look counts.
+        // The value disappears with the process, so the last reading counts.
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
@@ -42,7 +42,7 @@ fn peak(mut command: Command) -> f64 {
     peak
 }
 
-/// `SmolLM2`, where it was fetched.
+/// `SmolLM2`, if downloaded.
 fn smollm2() -> Option<PathBuf> {
     let models = std::env::var_os("PROBITY_MODELS").map(PathBuf::from)?;
     Some(models.join("smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf")).filter(|file| file.is_file())
@@ -65,11 +65,11 @@ fn a_device_holds_what_the_dry_run_says() {
         let model = model.display().to_string();
         let base = ["logprobs", "--model", &model, "--device", device, "--input", &input];
         let told = world.run(&[&base[..], &["--dry-run"]].concat()).exits(0).stdout;
-        // Devices of the processor have one memory.
+        // Processor devices share one memory.
         let told: f64 = told.lines().filter(|line| line.starts_with("memory")).map(|line| bytes(line, "memory")).sum();
         let held = peak(world.command(&[&base[..], &["--out", "a.jsonl"]].concat()));
         println!("{model}: {:.1} MB told, {:.1} MB held", told / 1e6, held / 1e6);
-        // What the allocator keeps of memory that was freed differs by a tenth from run to run.
+        // The amount of freed memory that the allocator keeps varies by a tenth.
         assert!((told - held).abs() <= 0.15 * held, "{model}: {told} told, {held} held");
         std::fs::remove_file(world.path("a.jsonl")).expect("written");
     }
@@ -150,7 +150,7 @@ fn a_cache_budget_that_is_too_small_says_what_is_needed() {
     assert!(told.stdout.contains("nothing to compute") && !told.stdout.contains("tokens/s"), "{}", told.stdout);
     let line = told.stdout.lines().find(|line| line.starts_with("too long")).expect("a line");
     let budget = line.split_once("--compute cache-budget=").expect("a hint").1.split(' ').next().expect("a size");
-    // The longest is beyond what the model can see.
+    // The longest prompt exceeds the model's context.
     let told = world.run(&[&base[..], &["--compute", &format!("cache-budget={budget}")]].concat()).exits(0).stdout;
     let line = told.lines().find(|line| line.starts_with("too long")).expect("a line");
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["too", "long", "1"], "{told}");

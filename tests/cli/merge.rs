@@ -1,4 +1,4 @@
-//! Parts of a run and what they are merged to: the bytes of one run.
+//! Merged shards are byte-identical to one run.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, judging, lines, method_model, smallest, tiny};
 
-/// Seven samples with scores, references and texts: no number of parts divides them.
+/// Seven samples with scores, references and texts, so that shards differ in size.
 fn data(world: &World) -> String {
     let candidate = |k: usize| json!({"id": format!("c{k}"), "text": format!("text {k}"), "scores": {"coherence": k}});
     let sample = |s: usize| {
@@ -22,7 +22,7 @@ fn data(world: &World) -> String {
 fn files(world: &World, folder: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(world.path(folder)).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
-    // What encoders made of texts saves time, and says nothing.
+    // Encodings are a cache and do not affect results.
     names.filter(|name| !name.starts_with('.') && !name.starts_with("encodings")).collect()
 }
 
@@ -31,7 +31,7 @@ fn same(world: &World, whole: &str, merged: &str) {
     assert_eq!(files(world, whole), files(world, merged));
     for name in files(world, whole) {
         match name.as_str() {
-            // The manifest has the sum of what it holds.
+            // The manifest has the checksum of its content.
             "answers.sqlite" => {}
             "manifest.json" => {
                 let said = |folder: &str| -> Value {
@@ -58,7 +58,7 @@ fn same(world: &World, whole: &str, merged: &str) {
     }
 }
 
-/// Runs the command as a whole and in three parts, and merges those.
+/// Runs the command as a whole and in three shards, and merges those.
 fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
     let out = |part: &str| format!("{name}-{part}");
     let run = |more: &[&str]| world.run(&[arguments, more].concat()).exits(0);
@@ -67,7 +67,7 @@ fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
         run(&["--shard", &format!("{number}/3"), "--out", &out(&number.to_string()), "--threads", "1"]);
     }
     let ran = world.run(&["merge", &out("2"), &out("3"), &out("1"), "--out", &out("merged")]).exits(0);
-    // What does not fit is asked again: whether it does depends on the machine.
+    // Whether prompts fit depends on the machine, so these are queried again.
     let is_loaded = ran.stderr.contains("loaded in") && !ran.stderr.contains("too_long");
     assert!(!is_loaded, "no model is loaded for what was answered:\n{}", ran.stderr);
     same(world, &out("whole"), &out("merged"));
@@ -89,7 +89,7 @@ fn parts_of_every_method_become_the_bytes_of_one_run() {
     parted(&world, "rouge", &["metrics", "--metric", "rouge-l,bleu", "--data", &data], false);
     let learn = ["learn", "--model", &tiny, "--data", &data, "--attribute", "coherence", "--until", "features"];
     parted(&world, "learn", &learn, true);
-    // What was merged after a stage goes on as one run does.
+    // A merged run that stopped after a stage can be resumed.
     for folder in ["learn-whole", "learn-merged"] {
         world.run(&[&learn[..learn.len() - 2], &["--out", folder, "--resume"]].concat()).exits(0);
     }
@@ -149,7 +149,7 @@ fn what_is_no_part_of_one_run_is_named() {
     merge(&["a", "shorter"]).fails_with(&["shorter", "limit"]);
     merge(&["a", "without"]).fails_with(&["without", "no stored answers"]);
     merge(&["a", "nowhere"]).fails_with(&["nowhere"]);
-    // A mistyped part replaces none.
+    // A mistyped shard does not replace another.
     run(&["--shard", "2/2", "--out", "a", "--resume"]).fails_with(&["shard", "1/2", "2/2"]);
     for into in ["a", "b/below"] {
         world.run(&["merge", "a", "b", "--out", into, "--overwrite"]).fails_with(&["is one of the parts"]);
@@ -175,7 +175,7 @@ fn what_the_parts_were_made_with_must_be_what_is_there() {
     part("2/2", &list).exits(0);
     let merge = || world.run(&["merge", "p1", "p2", "--out", "whole", "--overwrite"]);
     merge().exits(0);
-    // A file of the options that says something else now; and one that did so between two parts.
+    // A file of an option changed after the shards ran, then between two shards.
     world.file("list.txt", "[coherence]\nquestions = [\"Better?\"]\n");
     merge().fails_with(&["--checklist"]);
     world.run(&[&asked[..], &["--checklist", &list, "--shard", "2/2", "--out", "p2", "--overwrite"]].concat()).exits(0);
@@ -183,7 +183,7 @@ fn what_the_parts_were_made_with_must_be_what_is_there() {
     world.file("list.txt", "[coherence]\nquestions = [\"Good?\"]\n");
     world.run(&[&asked[..], &["--checklist", &list, "--shard", "2/2", "--out", "p2", "--overwrite"]].concat()).exits(0);
     merge().exits(0);
-    // Another model under the same name.
+    // Another model with the same name.
     let shard = model.join("model-00001-of-00002.safetensors");
     let mut bytes = std::fs::read(&shard).expect("weights");
     *bytes.last_mut().expect("some") ^= 1;

@@ -1,4 +1,4 @@
-//! `probity meta`: scores against gold.
+//! `probity meta`: scores compared with gold.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     assert_eq!(ran.stdout, world.run(&arguments).exits(0).stdout, "the same seed, the same bytes");
-    // Without --details the most telling of many.
+    // Without --details, the most informative of many.
     let short = world.run(&arguments[..arguments.len() - 1]).exits(0).stdout;
     let rows = |text: &str| text.lines().filter(|line| line.starts_with(" good, bad")).count();
     assert!(rows(&ran.stdout) > 10 && rows(&short) == 10, "{short}");
@@ -210,7 +210,7 @@ fn what_a_run_says_against_its_own_answers_stays_said_when_its_scores_are_held_a
         "{own}"
     );
     assert!(!own["figures"]["answers"].is_null(), "{own}");
-    // As people would have it who see what the model sees.
+    // Gold equal to the run's own scores.
     let rows = world.rows("run/scores.jsonl");
     let gold: Vec<Value> = rows
         .iter()
@@ -221,7 +221,7 @@ fn what_a_run_says_against_its_own_answers_stays_said_when_its_scores_are_held_a
     let held = verdict("held");
     assert!(held["because"].as_str().expect("a reason").contains(&doubt), "{held}\n{own}");
     assert_ne!(held["trust"], "reliable", "{held}");
-    // The table by itself has no run that would say so.
+    // A table without its run has no such information.
     let table = world.file("alone.jsonl", world.read("run/scores.jsonl"));
     world.run(&["meta", "--scores", &table, "--gold", &gold, "--out", "alone"]).exits(0);
     assert!(!verdict("alone")["because"].as_str().expect("a reason").contains(&doubt));
@@ -278,7 +278,7 @@ fn preferences_are_compared_by_the_best_score() {
     let (gold, scores) = (world.file("gold.jsonl", gold), world.file("scores.csv", scores));
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0);
     let found = &json(&ran.stdout)["values"]["preferences"][0];
-    // Right, wrong, a tie of scores: (1 + 0 + ½) / 3. The tie in gold has no part, the item without a score neither.
+    // Right, wrong, a tie of scores: (1 + 0 + ½) / 3. The tie in gold and the item without a score do not count.
     near(
         found,
         &[("/accuracy", 0.5), ("/items", 4.0), ("/gold_ties", 1.0), ("/score_ties", 2.0), ("/without_scores", 1.0)],
@@ -390,7 +390,7 @@ fn two_files_with_one_metric_are_told_apart() {
     );
 }
 
-/// A public file, where the folder of them is there.
+/// A public file, if its folder exists.
 fn public(name: &str) -> Option<String> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
     let path = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from).join(name);
@@ -467,7 +467,8 @@ fn metacritiques_figures_are_the_papers() {
     let scores = as_scores(&world, "gold.jsonl", &["precision", "recall"]);
     let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "f1", "--json", "--rounds", "20"];
     let summary = json(&world.run(&arguments).exits(0).stdout);
-    // scipy on values rounded to 12 digits: F1 scores that are equal as fractions differ by rounding and are no order.
+    // scipy on values rounded to 12 digits: F1 scores that are equal as fractions differ only by rounding, which is no
+    // order.
     for (metric, pooled) in [
         (0, [0.637_905_645_115_835_1, 0.619_227_990_370_838_3, 0.491_315_279_180_718_7]),
         (1, [0.943_448_762_680_887_3, 0.948_515_723_830_216_4, 0.842_759_378_718_701_2]),
@@ -478,8 +479,8 @@ fn metacritiques_figures_are_the_papers() {
     }
 }
 
-/// Scores of two candidates of each item that say what people say, but for every seventh pair; those near each other are
-/// the wrong ones.
+/// Scores of two candidates of each item that agree with gold, except for every seventh pair; the wrong ones are those
+/// close to each other.
 fn labelled(world: &World, labels: usize) -> (String, String) {
     let (mut scores, mut gold) = (Vec::new(), Vec::new());
     for item in 0..80_usize {
@@ -509,7 +510,7 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     assert!(ran.stdout.contains("Which pairs need no human"), "{}", ran.stdout);
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let trust = &summary["values"]["trust"][0];
-    // Nine of sixty pairs are wrong, and none of them is far apart.
+    // Nine of sixty pairs are wrong, all of them close to each other.
     let pairs = &trust["pairs"];
     assert_eq!((&pairs["labelled"], &pairs["disagreements"], &pairs["pairs"]), (&json!(60), &json!(9), &json!(80)));
     let selection = &pairs["selection"];
@@ -517,22 +518,22 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     let bound = selection["bound"].as_f64().expect("a bound");
     assert!((bound - (1.0 - 0.1_f64.powf(1.0 / 51.0))).abs() < 1e-9, "{bound}");
     assert_eq!(pairs["kept"], 68);
-    // Those that nobody has seen, and that are near each other.
+    // Unlabelled pairs that are close to each other.
     let back = world.rows("m/to_label.jsonl");
     let mut items: Vec<&str> = back.iter().map(|row| row["item"].as_str().expect("a name")).collect();
-    // In an order that is drawn.
+    // The order is random.
     items.sort_unstable();
     assert_eq!(items, ["i63", "i70", "i77"]);
-    // And candidates whose labels would say most of the systems' means: those of both by turns.
+    // And candidates whose labels would improve the systems' means most, alternating between the systems.
     let open = world.rows("m/scores_to_label.jsonl");
     assert_eq!(open.len(), 40);
     assert!(
         open[..10].iter().any(|row| row["candidate"] == "a") && open[..10].iter().any(|row| row["candidate"] == "b")
     );
-    // Both systems have a mean over all items, and so has what parts them.
+    // Both systems have a mean over all items, and so has their difference.
     assert_eq!(trust["systems"].as_array().map(Vec::len), Some(2));
     assert_eq!((&trust["lead"]["system"], &trust["lead"]["unlabelled"]), (&json!("a − b"), &json!(20)));
-    // A bound that no number of these labels can promise.
+    // A bound that this number of labels cannot guarantee.
     let ran = meta(&["--alpha", "0.01", "--delta", "0.05"]).exits(0);
     assert!(ran.stdout.contains("60 of the 299 labels that a promise takes even where all agree"), "{}", ran.stdout);
     assert_eq!(world.rows("m/to_label.jsonl").len(), 20);
@@ -555,7 +556,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let sample = |k: usize| json!({"id": format!("i{k}"), "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]});
     let gold = world.file("samples.jsonl", lines(&(0..40).map(sample).collect::<Vec<_>>()));
     let pair = |k: usize, preferred: &str| json!({"item": format!("i{k}"), "candidate_i": "a", "candidate_j": "b", "preferred": preferred});
-    // The five nearest pairs are seen otherwise, one is a tie, and one was labelled by two people of two minds.
+    // People disagree with the five closest pairs, one is a tie, and one has two contradicting labels.
     let mut said: Vec<Value> = (0..30).map(|k| pair(k, if k < 5 { "b" } else { "a" })).collect();
     said.push(pair(30, "tie"));
     for (who, preferred) in [("one", "a"), ("two", "b")] {
@@ -577,7 +578,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
         (&json!(27), &json!(2)),
         "{pairs}"
     );
-    // What people saw as level, or were of two minds about, has been seen.
+    // Ties and contradicting labels count as labelled.
     let strict = ["--alpha", "0.01", "--overwrite"];
     world
         .run(
@@ -587,13 +588,13 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let items: BTreeSet<String> =
         world.rows("m/to_label.jsonl").iter().map(|row| row["item"].as_str().expect("a name").to_owned()).collect();
     assert_eq!(items, (32..40).map(|k| format!("i{k}")).collect());
-    // They may stand alone, and beside gold of other items.
+    // Labels may be used without gold, or with gold of other items.
     world.run(&["meta", "--scores", &scores, "--labels", &labels, "--out", "alone"]).exits(0);
     let summary: Value = serde_json::from_str(&world.read("alone/summary.json")).expect("JSON");
     assert_eq!(summary["values"]["trust"][0]["pairs"], *pairs);
     let part = world.file("part.csv", "item,candidate,tone\ni39,a,3\ni39,b,2\n");
     world.run(&["meta", "--scores", &scores, "--gold", &part, "--labels", &labels, "--out", "part"]).exits(0);
-    // Scores by hand: the mean over people, under their attribute.
+    // Scores computed by hand: the mean over people for the attribute.
     let score = |k: usize, who: &str, score: f64| json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": score, "annotator": who});
     let mut said = vec![score(0, "one", 1.0), score(0, "two", 4.0)];
     said.extend((1..6).map(|k| score(k, "one", k as f64)));
@@ -602,7 +603,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let metric = &summary["values"]["metrics"][0];
     assert_eq!((&metric["attribute"], &metric["counts"]["compared"]), (&json!("tone"), &json!(6)));
-    // Of several people what most of them say counts.
+    // With several annotators the majority counts.
     let by = |who: &str, preferred: &str| {
         let mut one = pair(33, preferred);
         one["annotator"] = json!(who);
@@ -618,9 +619,9 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     };
     assert_eq!(majority(["a", "b", "b"]), (Some(1), Some(1)));
     assert_eq!(majority(["a", "a", "tie"]), (Some(1), Some(0)));
-    // They see no difference, but they have seen it.
+    // A majority of ties is a label too.
     assert_eq!(majority(["tie", "tie", "b"]).0, Some(0));
-    // What gold says of a pair stands.
+    // Gold takes precedence over a label of the same pair.
     let of_gold = world.file("tone.csv", lines_of_gold());
     let seen = world.file(
         "seen.jsonl",
@@ -636,7 +637,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     );
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &of_gold, "--labels", &seen]).exits(0);
     assert!(ran.stdout.contains("3 labels of what gold says something of: gold's is used"), "{}", ran.stdout);
-    // And of a candidate.
+    // And of the same candidate.
     let gold = world.file("tone.csv", "item,candidate,tone\ni0,a,9\ni0,b,2\n");
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", &labels]).exits(0);
     assert!(ran.stdout.contains("2 labels of what gold says something of: gold's is used"), "{}", ran.stdout);

@@ -1,4 +1,4 @@
-//! Methods of the registry, the demo and their run folders.
+//! Registered methods, the demo and their run folders.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn gguf_runs_in_every_precision_and_says_which_was_used() {
         let ran = world.run(&arguments).exits(0);
         assert!(ran.stdout.contains(&format!("precision:{precision}")), "{}", ran.stdout);
     }
-    // What is fastest depends on the machine, and the signature names it.
+    // The fastest precision depends on the machine; the signature names it.
     let ran = run(&world, "compare", &data, "fastest", &["--attribute", "coherence", "--precision", "fast"]).exits(0);
     assert!(["precision:dots", "precision:tiles"].iter().any(|named| ran.stdout.contains(named)), "{}", ran.stdout);
 }
@@ -92,7 +92,7 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     assert!(ran.stdout.contains("device:candle-cpu"), "{}", ran.stdout);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["device"], "candle-cpu");
-    // The library's version is what can be told of the processor.
+    // The library's version is the only known property of the processor.
     assert!(ran.stdout.contains("|device:candle-cpu|platform:candle 0."), "{}", ran.stdout);
     assert!(
         manifest["model"]["platform"].as_str().is_some_and(|platform| platform.starts_with("candle 0.")),
@@ -111,7 +111,7 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     }
 }
 
-/// The numbers of two tables, row by row; all else is the same.
+/// Asserts that two tables are equal except for the last digits of numbers.
 fn same_but_for_last_digits(a: &[Value], b: &[Value]) {
     assert_eq!(a.len(), b.len());
     for (a, b) in a.iter().zip(b) {
@@ -145,7 +145,7 @@ fn several_devices_write_the_rows_of_one_and_a_run_goes_on_with_another_number_o
         |out: &str| -> Value { serde_json::from_str(&world.read(&format!("{out}/manifest.json"))).expect("JSON") };
     assert_eq!(manifest("two")["model"]["device"], two);
     assert_eq!(manifest("two")["arguments_in_force"]["model"]["device"], two);
-    // Half of the questions are those of the first two samples; the rest are answered on other devices than these.
+    // Half of the queries are about the first two samples; the rest are answered on other devices.
     for (first, then, out) in [(one, two, "more"), (two, one, "fewer")] {
         on(first, &half, out, &[]);
         let ran = on(then, &data, out, &["--resume"]);
@@ -178,10 +178,10 @@ fn a_model_whose_layers_are_divided_writes_the_very_rows_of_one_device() {
     for table in ["comparisons.jsonl", "scores.jsonl"] {
         assert_eq!(world.read(&format!("divided/{table}")), world.read(&format!("one/{table}")), "{table}");
     }
-    // How layers lie is no setting, and `diff` says it.
+    // How layers are divided is not a setting, but `diff` reports it.
     let ran = on(divided, "one", &["--resume"]).exits(0);
     assert!(ran.stderr.contains("reused: 8 answers"), "{}", ran.stderr);
-    // Every answer came from the one device, and so the run still says.
+    // Every answer came from one device, and the run still says so.
     assert!(ran.stdout.contains("|device:candle-cpu|"), "{}", ran.stdout);
     let written = |file: &str| -> Value { serde_json::from_str(&world.read(&format!("one/{file}"))).expect("JSON") };
     let (manifest, summary) = (written("manifest.json"), written("summary.json"));
@@ -374,7 +374,7 @@ fn a_model_without_a_chat_template_is_refused_only_where_a_chat_is_asked_for() {
 #[test]
 fn the_demo_judges_its_sample_with_any_model_and_says_how_far_to_trust_it() {
     let world = World::new();
-    // Far too small a context for the sample: every outcome must say so.
+    // The context is much too small for the sample, and every outcome must say so.
     let model = tiny().display().to_string();
     let ran = world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
     assert!(ran.stdout.contains("No verdict: none of 20 candidates has a score\nUNRELIABLE"), "{}", ran.stdout);
@@ -385,7 +385,7 @@ fn the_demo_judges_its_sample_with_any_model_and_says_how_far_to_trust_it() {
     world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
 }
 
-/// The README's demo with real weights, where they have been fetched.
+/// The README's demo with real weights, if downloaded.
 #[test]
 fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     let world = World::new();
@@ -405,7 +405,7 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     }
     let out = world.path("demo").display().to_string();
     let ran = here(own_environment(&["demo", "--out", &out])).exits(0);
-    // The judgement that holds comes first; then why a question to so small a model says nothing.
+    // The valid result comes first, then why comparisons by so small a model mean little.
     let (holds, says_nothing) = (
         ran.stdout.find("CAUTION: compared with gold on only 5 contexts"),
         ran.stdout.find("UNRELIABLE: the verdict turns"),
@@ -466,7 +466,7 @@ fn parapluie_is_what_transformers_compute_with_every_family_of_templates() {
             };
             let found = scores(&out, &[]);
             for (key, score) in &found {
-                // Prompts that are longer than a tiny model's context have no score, and no golden value.
+                // Prompts longer than a tiny model's context have no score and no golden value.
                 let expected = values[key].as_f64();
                 let is_near =
                     score.zip(expected).is_some_and(|(score, expected)| (score - expected).abs() <= tolerance);
@@ -476,7 +476,7 @@ fn parapluie_is_what_transformers_compute_with_every_family_of_templates() {
                 );
             }
             if name.ends_with("llama") {
-                // The same question with the answers exchanged is the negative, to the last bit.
+                // With exchanged labels the score is exactly the negative.
                 let turned = scores(&format!("{out}-turned"), &["--label-words", "No,Yes", "--prompt-words", "Yes,No"]);
                 assert!(found.iter().zip(&turned).all(|(a, b)| a.1.map(|score| -score) == b.1), "{template}");
             }

@@ -1,4 +1,4 @@
-//! Candidates against references: tables, folders, plain lines, and what is refused.
+//! Candidates against references: tables, folders, plain lines, and invalid input.
 
 use serde_json::{Value, json};
 

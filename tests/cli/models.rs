@@ -128,7 +128,7 @@ fn a_wrong_size_and_a_wrong_hash_are_told_apart_from_a_missing_file() {
 fn verify_hashes_a_file_that_is_given_by_its_path_and_says_whose_it_is() {
     let world = World::new();
     let file = world.file("abc.gguf", "abc");
-    // The refusal of a damaged file says to type just this.
+    // The error for a damaged file recommends exactly this command.
     let refused = ask(&world, &file).exits(2).stderr;
     assert!(refused.contains(&format!("probity model verify {file}")), "{refused}");
     let ran = world.run(&["model", "verify", &file]).exits(0);
@@ -239,7 +239,7 @@ fn a_weight_that_is_no_number_is_refused_by_name() {
     ask(&world, copy.to_str().expect("UTF-8")).fails_with(&["tensor `", "not a number"]);
 }
 
-/// A repository of a GGUF in two quantisations, of which the second is a trained text of nothing.
+/// A repository with a GGUF in two quantisations, of which the second is not a valid file.
 #[cfg(feature = "hub")]
 fn hub_of_ggufs(world: &World, faults: Faults) -> (TestHub, Vec<u8>) {
     let folder = golden("tiny-gguf");
@@ -279,13 +279,13 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     run(&["model", "get", "org/none"]).fails_with(&["has no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
     run(&["model", "get", "org/toy:Q4_K_M"]).fails_with(&["had the wrong content"]);
-    // The connection breaks after a thousand bytes; the rest is asked for, and nothing that is not needed comes.
+    // The connection breaks after a thousand bytes; the download continues from there, without unneeded files.
     let got = run(&["model", "get", "org/toy:Q8_0"]).exits(0);
     assert_eq!(std::fs::read(got.stdout.trim()).expect("there"), content);
     assert!(got.stderr.contains(COMMIT) && got.stderr.contains("apache-2.0"), "{}", got.stderr);
     assert!(hub.requests().iter().any(|line| line.contains("toy-Q8_0.gguf range bytes=")), "{:?}", hub.requests());
     assert!(!hub.requests().iter().any(|line| line.contains("README")), "{:?}", hub.requests());
-    // Found without the network; the manifest states the commit.
+    // Found without the network; the manifest records the commit.
     let data = world.file(
         "d.jsonl",
         lines(&[

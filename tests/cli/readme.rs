@@ -1,11 +1,10 @@
-//! The commands of the README and of the book, each as it stands there, by a shell in a folder with the files that it
-//! speaks of.
+//! Runs the commands of the README and of the book unchanged, in a shell, in a folder with the files that they mention.
 //!
-//! A fence says what it holds. `sh` is run here; `sh,ignore` is not, since it needs what a test has not: another
-//! program, a large model. Comments, which readers do not see, say what a page takes for granted. `<!-- before: COMMAND
-//! -->` is run where it stands, `<!-- file: NAME -->` writes the block that follows, and `<!-- stand-in -->` runs it
-//! with a tiny model in the place of any. `<!-- output -->` says that the block that follows is part of what the block
-//! before it printed (`<!-- output of the demo -->`: what the demo printed), `…` standing for lines left out.
+//! The fence of a block says how it is tested. `sh` blocks run; `sh,ignore` blocks do not, because they need another
+//! program or a large model. HTML comments, invisible to readers, describe what a page assumes. `<!-- before: COMMAND
+//! -->` runs at this point, `<!-- file: NAME -->` writes the following block to a file, and `<!-- stand-in -->` runs it
+//! with a tiny model. After `<!-- output -->` the block is part of the previous block's output (`<!-- output of the
+//! demo -->`: of the demo's), with `…` for omitted lines.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use serde_json::json;
 use crate::harness::{Ran, World, golden, lines, method_model};
 
 const MANIFEST: &str = include_str!("../../Cargo.toml");
-/// The one trained model that answers here.
+/// The only trained model for these tests.
 const SMALL: &str = "smollm2-135m-instruct";
 /// A page, by its path from the root.
 pub(crate) struct Page {
@@ -26,7 +25,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All pages below a folder, by name.
+/// All pages of a folder, by name.
 pub(crate) fn pages(folder: &str) -> Vec<Page> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -48,7 +47,7 @@ pub(crate) fn page(name: &str) -> Page {
     Page { name: name.to_owned(), text: std::fs::read_to_string(root().join(name)).expect("a page") }
 }
 
-/// What a page asks this test to do, with the line that it stands in.
+/// What a page requires of this test, with its line.
 struct Step {
     line: usize,
     kind: Kind,
@@ -61,9 +60,9 @@ enum Kind {
     Before,
     Ignored,
     File(String),
-    /// What the step before it prints, with the small model.
+    /// The output of the previous step with the small model.
     Output,
-    /// Output, data, anything that is shown alone.
+    /// Output or data that is only shown.
     Shown,
 }
 
@@ -119,12 +118,12 @@ fn steps(page: &Page) -> Vec<Step> {
     steps
 }
 
-/// Words with one space between them: a terminal's line breaks are not part of what is printed.
+/// Words separated by single spaces: a terminal's line breaks are not part of the output.
 fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Panics unless every run of lines that a block shows is in what was printed.
+/// Panics unless each group of lines in a block occurs in the output.
 fn assert_printed(page: &str, line: usize, shown: &str, printed: &str) {
     let printed = unwrapped(printed);
     for part in shown.split("\n…\n") {
@@ -133,7 +132,7 @@ fn assert_printed(page: &str, line: usize, shown: &str, printed: &str) {
     }
 }
 
-/// How many blocks of the README and of the book show what the demo prints; panics if one of them shows something else.
+/// The number of blocks in the README and the book with output of the demo; panics if one differs.
 pub(crate) fn assert_demo_printed(printed: &str) -> usize {
     let mut count = 0;
     for page in pages("docs").into_iter().chain([page("README.md")]) {
@@ -147,12 +146,12 @@ pub(crate) fn assert_demo_printed(printed: &str) -> usize {
     count
 }
 
-/// A model of any context that answers everything, if at random.
+/// A model without a context limit that gives random answers.
 pub(crate) fn stand_in() -> String {
     golden("tiny-flan-t5").display().to_string()
 }
 
-/// Large models are here by another name, and two samples are enough where no output is shown.
+/// Replaces large models, and limits runs to two samples if no output is shown.
 fn made_small(text: &str, all_samples: bool) -> String {
     let mut text = ["qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"]
         .iter()
@@ -172,7 +171,7 @@ fn made_small(text: &str, all_samples: bool) -> String {
     text
 }
 
-/// The files that the pages speak of.
+/// The files that the pages mention.
 fn files(world: &World) {
     for sample in ["samples/demo.jsonl", "samples/news.csv", "samples/pairs.jsonl"] {
         world.file(sample, std::fs::read(root().join(sample)).expect("a sample"));
@@ -218,8 +217,7 @@ fn files(world: &World) {
     world.file("requests.jsonl", lines(&[json!({"id": "1", "prompt": "The", "labels": {"a": ["a"], "b": ["b"]}})]));
 }
 
-/// Programs that stand in for what a test cannot do: `probity` is the binary that was built, and installing and testing
-/// are taken for done.
+/// Replacements for programs: `probity` is the built binary, and installing and testing do nothing.
 fn programs(world: &World) -> String {
     let folder = world.path("bin");
     std::fs::create_dir_all(&folder).expect("made");
@@ -233,7 +231,7 @@ fn programs(world: &World) -> String {
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-/// Whether real weights of that name are where the environment says.
+/// Whether the environment provides real weights with this name.
 fn is_here(name: &str) -> bool {
     let verified = std::process::Command::new(env!("CARGO_BIN_EXE_probity"))
         .args(["-q", "model", "verify", name])
@@ -242,7 +240,7 @@ fn is_here(name: &str) -> bool {
     verified.status.success()
 }
 
-/// How many blocks were run, left out since weights are missing, and marked as not to be run.
+/// Number of blocks that were run, omitted for lack of weights, and marked to be ignored.
 #[derive(Default)]
 struct Count {
     run: usize,
@@ -302,7 +300,7 @@ fn follow(page: &Page, world: &World, real: bool, count: &mut Count) {
         let began = std::time::Instant::now();
         let ran = Ran::from(command.output().expect("started"));
         println!("{:6.2} s  {} line {}", began.elapsed().as_secs_f64(), page.name, step.line);
-        // Two runs that differ are told by the exit code too.
+        // The exit code also reports that two runs differ.
         let code = i32::from(text.lines().last().is_some_and(|last| last.starts_with("probity diff")));
         assert_eq!(
             ran.code,
@@ -317,7 +315,7 @@ fn follow(page: &Page, world: &World, real: bool, count: &mut Count) {
     }
 }
 
-/// The demo takes a minute, and a test of its own runs it and looks at what it leaves (`methods.rs`).
+/// The demo takes a minute; another test runs it and checks its files (`methods.rs`).
 #[cfg(unix)]
 fn without_demo(page: &Page) -> Page {
     let first = "```sh\ncargo install --locked --path .\nprobity demo\n";

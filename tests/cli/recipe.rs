@@ -118,7 +118,7 @@ impl Schema {
         Self { schemas, recipe }
     }
 
-    /// Why it does not fit; `None` where it does.
+    /// Why it is invalid, or `None`.
     pub(crate) fn refuses(&self, recipe: &str) -> Option<String> {
         self.schemas.validate(&as_json(recipe), self.recipe).err().map(|error| error.to_string())
     }
@@ -127,7 +127,7 @@ impl Schema {
 #[test]
 fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_written_out() {
     let world = World::new();
-    // Pairs, with a score for whatever a method judges by when it is told nothing.
+    // Pairs, with a score for every attribute that a method uses by default.
     let candidate = |k: usize| {
         json!({"id": format!("c{k}"), "text": format!("text \
         {k}"), "scores": {"coherence": k, "quality": k}})
@@ -160,7 +160,7 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
             assert_eq!(schema.refuses(&text), None, "{file} {form}");
             let ours: String =
                 text.replace("\"smollm2-135m-instruct\"", &json!(method_model(method.name())).to_string());
-            // An encoder is no model that answers, and its default is not here.
+            // The encoder does not answer prompts, and the default one is not available.
             let default = ["# encoder = \"all-minilm-l6-v2\"", "encoder = \"all-minilm-l6-v2\""];
             let ours = default
                 .iter()
@@ -411,7 +411,7 @@ fn paths_are_those_of_the_recipe_s_folder() {
 fn a_stage_that_fails_does_not_stop_the_others() {
     let world = World::new();
     data(&world, "d", 2);
-    // Weights that are no numbers: only loading shows it.
+    // Weights with NaN, which only loading finds.
     let copy = world.copy_of_tiny();
     for entry in std::fs::read_dir(&copy).expect("folder").map(|entry| entry.expect("entry").path()) {
         if entry.extension().is_some_and(|end| end == "safetensors") {
@@ -468,7 +468,7 @@ fn a_finished_stage_is_passed_over_and_a_changed_one_is_not() {
         idle.stderr
     );
     assert!(idle.stdout.contains("Spearman"), "{}", idle.stdout);
-    // A table that is gone is written again, and so is what follows from other data.
+    // A missing table is written again, and so is everything that depends on changed data.
     std::fs::remove_file(world.path("one/scores.jsonl")).expect("there");
     world.run(&["run", "r.toml", "--resume"]).exits(0);
     assert!(world.path("one/scores.jsonl").exists());
@@ -502,7 +502,7 @@ fn a_recipe_ends_with_what_each_run_says_and_how_far_to_trust_it() {
             assert!(at.is_some_and(|at| at < table), "{lines}\n{stdout}");
         }
     }
-    // Of many a line for each.
+    // With many runs, one line each.
     let more: Vec<String> = (0..9).map(|k| format!("[run.more-{k}]\nmethod = \"compare\"\n")).collect();
     two_runs(&world, &more.concat());
     let ran = world.run(&["run", "r.toml", "--resume"]).exits(0).stdout;
@@ -590,7 +590,7 @@ fn an_interrupted_recipe_stops_and_goes_on_where_it_was() {
         .run(&["compare", "--model", &model, "--data", "d.jsonl", "--attribute", "coherence", "--out", "whole"])
         .exits(0);
     for result in RESULTS {
-        // Only the model's name differs, as it does not stand in the results.
+        // Only the model's name differs, which is not part of the results.
         assert!(world.read(&format!("one/{result}")) == world.read(&format!("whole/{result}")), "{result} differs");
     }
 }
@@ -619,7 +619,7 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     let page = world.read("a/both.html");
     assert!(page.contains("pairs") && page.contains("ratings") && page.contains("Content-Security-Policy"));
     assert!(std::fs::read_dir(world.path("a/tables")).expect("a folder").count() > 3);
-    // Nothing is asked again, and the page is the same; so it is where one run is left out.
+    // Nothing is queried again and the page is identical, also if one run is omitted.
     world.run(&["run", &file, "--resume"]).exits(0);
     assert!(world.read("a/both.html") == page);
     world.run(&["run", &file, "--resume", "--only", "ratings"]).exits(0);

@@ -1,4 +1,4 @@
-//! `probity report`: a run of the binary, reported by the binary.
+//! `probity report` on a run of the binary.
 
 use crate::harness::{World, tiny};
 

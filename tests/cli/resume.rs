@@ -1,4 +1,4 @@
-//! Runs that are killed, refused or gone on with.
+//! Runs that are killed, rejected or resumed.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ fn arguments<'a>(model: &'a str, data: &'a str, out: &'a str) -> Vec<&'a str> {
     vec!["compare", "--model", model, "--data", data, "--attribute", "coherence", "--out", out]
 }
 
-/// What follows from the answers.
+/// Files computed from the answers.
 const RESULTS: [&str; 3] = ["comparisons.jsonl", "scores.jsonl", "summary.json"];
 
 fn same_results(world: &World, a: &str, b: &str) {
@@ -35,7 +35,7 @@ fn manifest(world: &World, run: &str) -> Value {
     serde_json::from_str(&world.read(&format!("{run}/manifest.json"))).expect("JSON")
 }
 
-/// Instants from a fixed list, somewhere between 0 and `longest`.
+/// Random times from a fixed sequence, between 0 and `longest`.
 struct Instants(u64);
 
 impl Instants {
@@ -45,7 +45,7 @@ impl Instants {
     }
 }
 
-/// Starts a run and kills it after that time; whether that was before its end.
+/// Starts a run and kills it after `time`; returns whether it was still running.
 fn kill_after(world: &World, run: &[&str], time: Duration) -> bool {
     let mut child = world.command(run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
     std::thread::sleep(time);
@@ -59,16 +59,15 @@ fn kill_after(world: &World, run: &[&str], time: Duration) -> bool {
 fn fifty_kills_change_no_byte_of_the_results() {
     let world = World::new();
     let (data, model) = (data(&world, 24), tiny().display().to_string());
-    // Slow enough that answers come in over a second or so.
+    // Slow enough that answers take about a second.
     let slow = ["--no-sharing", "--threads", "1"];
     let began = Instant::now();
     world.run(&[&arguments(&model, &data, "whole")[..], &slow].concat()).exits(0);
-    // Grows with each kill and shrinks with each end, so that a run is killed several times whatever else the machine
-    // does.
+    // Grows with each kill and shrinks with each end, so that a run is killed several times on any machine.
     let mut longest = began.elapsed();
     let (mut instants, mut kills, mut runs) = (Instants(7), 0, 0);
     while kills < 50 {
-        // Each run is killed and gone on with until it comes to its end.
+        // Each run is killed and resumed until it finishes.
         runs += 1;
         let out = format!("killed-{runs}");
         let resumed = [&arguments(&model, &data, &out)[..], &slow, &["--resume"]].concat();
@@ -116,8 +115,8 @@ fn writes_that_fail_change_no_byte_of_the_results() {
     let (data, model) = (data(&world, 12), tiny().display().to_string());
     world.run(&arguments(&model, &data, "whole")).exits(0);
     let resumed = [arguments(&model, &data, "refused"), vec!["--resume"]].concat();
-    // No file may grow beyond so many blocks of 512 bytes: the manifest, the samples, the answers and a table are
-    // refused in turn.
+    // No file may exceed this number of blocks of 512 bytes: the manifest, the samples, the answers and a table fail in
+    // turn.
     let mut refusals = BTreeSet::new();
     for blocks in [1, 8, 12, 20, 66, 80, 200, 300, 400, 600, 800, 1000, 1500, 2000] {
         let limited = ["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""), "sh"];
@@ -180,7 +179,7 @@ fn no_gold_is_a_view_of_answers_that_are_there() {
     let without = says();
     assert!(without["verdict"][0]["agreement"].is_null() && without["values"]["trust"].is_null(), "{without:#}");
     assert_eq!(manifest(&world, "run")["arguments_in_force"]["method"]["no_gold"], true);
-    // With gold again it says what it said.
+    // With gold again, the output is the original one.
     world.run(&[&run[..], &["--resume"]].concat()).exits(0);
     assert_eq!((&says()["verdict"], world.read("run/scores.jsonl")), (&before["verdict"], scores));
     assert!(before["verdict"] != without["verdict"] && before["verdict"][0]["agreement"].is_string(), "{before:#}");
@@ -270,7 +269,7 @@ fn progress_is_told_to_programs_as_objects() {
     assert_eq!((of("begin").len(), of("end").len()), (1, 1));
     let end = of("end")[0];
     assert_eq!((&end["what"], &end["done"], &end["total"]), (&"compare".into(), &112.into(), &112.into()));
-    // The tiny model knows nothing of A and B.
+    // The tiny model has low mass on A and B.
     assert_eq!(end["outcomes"]["low_mass"], 112);
     assert!(
         of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("low label mass"))),

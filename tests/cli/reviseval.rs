@@ -1,4 +1,4 @@
-//! References by revision, and what judges and metrics make of them, from outside.
+//! References by revision, and their use by judges and metrics, through the command line.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn pairs(world: &World) -> String {
     world.file("pairs.jsonl", repository("samples/pairs.jsonl"))
 }
 
-/// Prompts that the tiny model has room for.
+/// Prompts short enough for the tiny model.
 fn short_prompts(world: &World) -> [String; 2] {
     let revise = world.file("revise.j2", "{{ response }}\n{{ guidance }}");
     let judge = world
@@ -130,7 +130,7 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
     std::fs::write(&data, std::fs::read_to_string(&data).expect("there").replace("it rains", "it pours"))
         .expect("written");
     run(&["--resume", "--until", "revisions"]).fails_with(&["is already past `revisions` (finished)", "omit --until"]);
-    // Whatever can be known without asking is known before the earlier run goes.
+    // Errors that need no query are found before the earlier run is deleted.
     world.file("verdicts.jsonl", world.read("run/verdicts.jsonl").replacen("\"item\":\"", "\"item\":\"no ", 1));
     run(&["--overwrite", "--from", "verdicts=verdicts.jsonl"])
         .fails_with(&["verdicts.jsonl:1: it matches nothing in the data"]);
@@ -139,7 +139,7 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
     assert_eq!((world.read("run/manifest.json"), world.read("run/summary.json")), (manifest, summary));
 }
 
-/// The sample pairs with real weights, where they have been fetched.
+/// The sample pairs with real weights, if downloaded.
 #[test]
 fn smollm2_revises_and_judges_the_sample_pairs() {
     let world = World::new();
@@ -254,7 +254,7 @@ fn an_encoder_is_not_asked_twice_and_another_under_its_name_is_found() {
     assert!(!again.stderr.contains(loaded), "every text was read already: {}", again.stderr);
     assert_eq!(world.read("run/summary.json"), summary);
     world.run(&["check", "run"]).exits(0);
-    // Other weights under the same name.
+    // Other weights with the same name.
     let weights = world.path("encoder/model.safetensors");
     let mut bytes = std::fs::read(&weights).expect("readable");
     let last = bytes.len() - 2;

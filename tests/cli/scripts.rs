@@ -1,4 +1,4 @@
-//! Scripts for developers: what they say of themselves.
+//! Developer scripts: their help.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `probity serve`, as clients see it: over a socket.
+//! `probity serve`, tested by clients over a socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ fn the_address_comes_first_and_a_server_that_is_asked_to_end_does_so_in_order() 
     for path in ["/v1/completions", "/v1/chat/completions", "/v1/score"] {
         assert!(openapi["paths"][path]["post"]["requestBody"].is_object(), "{path}");
     }
-    // Asked before the end, and answered.
+    // Sent before the server ends, and answered.
     let mut stream = served.connect();
     let body = json!({"prompt": [5, 6, 7], "max_tokens": 200, "temperature": 1.0, "stream": true}).to_string();
     stream.write_all(post("/v1/completions", &body, "").as_bytes()).expect("sent");
@@ -210,7 +210,7 @@ fn an_echoed_prompt_in_ids_has_the_probability_of_each_token() {
     let whole = one["choices"][0]["text"].as_str().expect("a text");
     assert!(whole.starts_with(none["choices"][0]["text"].as_str().expect("a text")));
     assert_eq!(one["usage"], json!({"prompt_tokens": 6, "completion_tokens": 1, "total_tokens": 7}));
-    // What may come at a place sums to no more than one.
+    // The probabilities of the next token sum to at most one.
     let body = json!({"prompt": ids, "max_tokens": 1, "logprobs": 20});
     let top = served.answer("/v1/completions", &body)["choices"][0]["logprobs"]["top_logprobs"][0].clone();
     let sum: f64 =
@@ -241,7 +241,7 @@ fn an_answer_is_what_its_schema_admits_and_tells_its_tokens() {
     assert_eq!(answer["choices"].as_array().map(Vec::len), Some(2));
 }
 
-/// Requests of all kinds, told apart by their number.
+/// Requests of all kinds, distinguished by their number.
 fn mixed(n: usize) -> (&'static str, Value) {
     let ids: Vec<usize> =
         (0..60).map(|place| if place < 50 { 5 + place % 40 } else { 40 + (n * 7 + place) % 200 }).collect();
@@ -347,7 +347,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
     assert!(twice.status == 400 && twice.body.contains("duplicate key `prompt`"), "{}", twice.body);
     let other = served.post("/v1/completions", &json!({"prompt": "x", "model": "other"}));
     assert_eq!((other.status, &other.json()["error"]["code"]), (404, &json!("model_not_found")));
-    // What only identifies, and what says what holds anyway, is taken.
+    // Fields that only identify, or that set the default, are accepted.
     let neutral = json!({"model": "llama", "prompt": "x", "max_tokens": 1, "user": "me", "metadata": {"a": "b"},
         "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "suffix": null});
     served.answer("/v1/completions", &neutral);
@@ -404,12 +404,13 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
         " ".repeat(30_000)
     );
     assert_eq!(served.send(&chunked).status, 413);
-    // More than the system holds between two processes: whoever sends it all before reading finds the answer there.
+    // More than the system buffers between two processes: a client that sends everything before reading still gets the
+    // response.
     let whole = post("/v1/completions", &json!({"prompt": "x".repeat(8_000_000)}).to_string(), "");
     let few = start(&world, &["--max-body", "2MB"]);
     assert_eq!(few.send(&whole).status, 413);
     few.end().exits(0);
-    // More than there are places for, and none of them says anything.
+    // More idle connections than the server has slots.
     let idle: Vec<TcpStream> = (0..50).map(|_| served.connect()).collect();
     assert_eq!(ask(), before);
     let mut slow: Vec<TcpStream> = (0..20).map(|_| served.connect()).collect();
@@ -423,7 +424,7 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
         let mut stream = served.connect();
         let _ = stream.write_all(post("/v1/completions", &body, "").as_bytes());
     }
-    // Until it is seen that they have left, all places may be taken, which is told.
+    // Until the server notices that they are gone, all slots may be in use, which it reports.
     let body = json!({"prompt": "x", "max_tokens": 3});
     let reply = std::iter::repeat_with(|| served.post("/v1/completions", &body)).find(|reply| {
         assert!(reply.status == 200 || reply.status == 503 && reply.head.contains("retry-after: 1"), "{}", reply.head);
@@ -433,7 +434,7 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
     served.end().exits(0);
 }
 
-/// `SmolLM2`, where it is: many clients of a trained model, and a text beside them.
+/// Many clients of the trained model `SmolLM2`, if downloaded, with a generation at the same time.
 #[test]
 fn clients_of_a_trained_model_get_the_bytes_that_each_gets_alone() {
     let models = std::env::var_os("PROBITY_MODELS").map(std::path::PathBuf::from);

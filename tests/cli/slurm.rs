@@ -1,4 +1,4 @@
-//! `slurm`: the scripts, and what is refused. `scripts/check-slurm` runs them.
+//! `slurm`: the scripts, and invalid input. `scripts/check-slurm` runs them.
 
 use serde_json::json;
 
@@ -51,12 +51,12 @@ fn what_cannot_be_done_in_parts_is_refused_before_anything_is_written() {
     slurm(&["--shards", "2", "--partition", "a\n#SBATCH --uid=0"]).fails_with(&["--partition"]);
     world.run(&["slurm", "nowhere.toml", "--shards", "2"]).fails_with(&["nowhere.toml"]);
     assert!(!world.path("jobs").exists());
-    // Where there is no Slurm the scripts are there all the same.
+    // Without Slurm the scripts are still written.
     let mut command = world.command(&["slurm", "recipe.toml", "--shards", "2", "--dir", "jobs", "--submit"]);
     let ran = command.env("PATH", "").output().expect("started");
     assert_eq!(ran.status.code(), Some(2), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(world.path("jobs/parts.sbatch").exists());
-    // Each of them would end its line in the script, or mean something there.
+    // Each of these would end its line in the script, or have a special meaning.
     for dir in ["d\ntouch PWN #", "a\"b", "50%j", "$HOME"] {
         world
             .run(&["slurm", "recipe.toml", "--shards", "2", "--dir", dir])

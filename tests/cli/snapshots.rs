@@ -1,11 +1,11 @@
-//! What commands print, as files to look at: `tests/cli/snapshots`. After a change that is meant,
-//! `INSTA_UPDATE=always cargo test --test cli snapshots` writes them anew, and the difference is reviewed like code.
+//! The output of commands as files for review: `tests/cli/snapshots`. After an intended change, `INSTA_UPDATE=always
+//! cargo test --test cli snapshots` rewrites them, and the difference is reviewed like code.
 
 use serde_json::json;
 
 use crate::harness::{Ran, World, lines, tiny};
 
-/// Both streams, with what differs from machine to machine taken out.
+/// Both streams, without what depends on the machine.
 fn shown(world: &World, ran: &Ran) -> String {
     let code = ran.code.expect("it ends by itself");
     without_paths(world, &format!("exit code {code}\n── stdout\n{}── stderr\n{}", ran.stdout, ran.stderr))
@@ -16,7 +16,7 @@ fn without_paths(world: &World, text: &str) -> String {
     text.replace(&tiny, "TINY").replace(here.trim_end_matches('/'), "HERE")
 }
 
-/// Compares what a command prints with the file of that name.
+/// Compares a command's output with the file of this name.
 fn matches(world: &World, name: &str, arguments: &[&str]) {
     let ran = world.run(arguments);
     insta::with_settings!({

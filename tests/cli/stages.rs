@@ -1,4 +1,4 @@
-//! Metrics and `meta` as stages: in recipes beside methods, ended early, gone on with, passed over.
+//! Metrics and `meta` as stages: in recipes beside methods, stopped, resumed, skipped.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,13 +19,13 @@ fn data(world: &World, samples: usize) {
     world.file("d.jsonl", lines(&(0..samples).map(sample).collect::<Vec<_>>()));
 }
 
-/// People's scores, apart from the samples.
+/// Human scores, separate from the samples.
 fn gold(world: &World, first: usize) {
     let rows = (0..2).flat_map(|s| (0..3).map(move |k| format!("s{s},c{k},{}", if k == 0 { first } else { k })));
     world.file("gold.csv", format!("item,candidate,human\n{}\n", rows.collect::<Vec<_>>().join("\n")));
 }
 
-/// A judge, metrics, and first of all what reads both.
+/// A judge, metrics, and before them a stage that reads both.
 fn recipe(world: &World, model: &std::path::Path) {
     let text = format!(
         "[model.judge]\nmodel = {}\n[defaults]\ndata = \"d.jsonl\"\nout = \"{{run}}\"\n\
@@ -118,7 +118,7 @@ fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
     let world = World::new();
     data(&world, 2);
     gold(&world, 0);
-    // Weights that are no numbers: only loading shows it.
+    // Weights with NaN, which only loading finds.
     let copy = world.copy_of_tiny();
     for entry in std::fs::read_dir(&copy).expect("folder").map(|entry| entry.expect("entry").path()) {
         if entry.extension().is_some_and(|end| end == "safetensors") {
@@ -154,7 +154,7 @@ fn meta_tells_a_run_that_is_left_out_from_a_file_that_is_missing() {
         }
         assert!(!told.contains("could not be opened"), "{told}");
     }
-    // What is wrong with a run is told once, and not again of what reads it.
+    // Problems of a run are reported once, and not again for the stages that read from it.
     let right = world.read("r.toml");
     for (wrong, why) in [
         ("[run.pairs]\nseed = \"many\"\n", "`seed`: `many`: expected a whole number"),
@@ -299,7 +299,7 @@ fn what_an_encoder_made_of_texts_outlives_a_kill() {
     assert!(!before.is_empty());
     let resumed = [&run[..], &["--resume"]].concat();
     world.run(&resumed).exits(0);
-    // A row that was written again would have another number.
+    // A rewritten row would have another number.
     let after = encodings(&world);
     assert!(before.iter().all(|row| after.contains(row)), "{} of {}", before.len(), after.len());
     let scores = world.read("run/scores.jsonl");

@@ -1,4 +1,4 @@
-//! Help, completions, manual pages, names that are not there, pipes that close.
+//! Help, completions, manual pages, unknown names, closed pipes.
 
 use std::process::{Command, Stdio};
 
@@ -130,7 +130,7 @@ fn a_public_file_becomes_samples_that_can_be_read_back() {
     );
 }
 
-/// A public file in its importer's form, with one item.
+/// A public file in its importer's format, with one item.
 fn llmbar(world: &World) -> String {
     world.file("llmbar.json", r#"[{"input": "Name a colour.", "output_1": "Blue.", "output_2": "Seven.", "label": 1}]"#)
 }
@@ -150,7 +150,7 @@ fn an_import_that_cannot_be_written_whole_is_an_error_and_leaves_nothing() {
     let item = json!({"input": "Name a colour. ".repeat(500), "output_1": "Blue.", "output_2": "Seven.", "label": 1});
     world.file("llmbar.json", json!([item]).to_string());
     std::fs::create_dir(world.path("out")).expect("folder");
-    // A shell that allows files of 1 kB at most and turns the signal of a longer one into an error.
+    // A shell that limits files to 1 kB and turns the signal for longer ones into an error.
     let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" import llmbar llmbar.json --out out/data.jsonl";
     let output =
         Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_probity")]).current_dir(world.path("")).output();

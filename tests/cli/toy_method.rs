@@ -1,5 +1,5 @@
-//! A method of three stages with two models, written for this test alone: a run of it is killed in each stage, gone on
-//! with, ended early, planned, rehearsed, shown and reported. Nothing outside this file knows of it.
+//! A method with three stages and two models, defined only in this test. Its run is killed in each stage, resumed,
+//! stopped, planned, rehearsed, shown and reported.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, golden, lines, tiny};
 
-/// So many tokens of claims, and so many claims of a candidate are looked at.
+/// Limits: tokens of claims, and claims of a candidate.
 const TOKENS: usize = 12;
 const MOST_CLAIMS: usize = 4;
 
@@ -33,7 +33,8 @@ struct ToyParams {
     checker: String,
 }
 
-/// What a model says of a candidate is cut into claims, another model checks each, and the first sums up what held.
+/// The model's text about a candidate is split into claims, another model checks each, and the first summarises the
+/// confirmed ones.
 struct Toy;
 
 impl Method for Toy {
@@ -86,7 +87,7 @@ struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// With what they are called.
+    /// The candidates with their names.
     fn candidates(&self) -> Vec<(String, &str)> {
         let all = self.samples.iter().flat_map(|sample| sample.candidates.iter().map(move |c| (sample, c)));
         all.map(|(sample, candidate)| (format!("{}/{}", sample.id, candidate.id), &*candidate.text)).collect()
@@ -249,12 +250,12 @@ impl MethodStage for Summaries<'_> {
     }
 }
 
-/// Notes what it is told.
+/// Records events.
 #[derive(Default)]
 struct Notes {
     progress: Mutex<Vec<String>>,
     dry_run: Mutex<Option<DryRun>>,
-    /// Says so, and waits for its end, once a question of this stage is answered.
+    /// After the first answer of this stage, prints a line and waits to be killed.
     ends_in: Option<String>,
 }
 
@@ -289,7 +290,7 @@ fn data(world: &World) -> String {
     world.file("toy.jsonl", lines(&(0..6).map(sample).collect::<Vec<_>>()))
 }
 
-/// Runs the method, with these options besides.
+/// Runs the method with additional options.
 fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<RunOutcome, Box<SessionError>> {
     let mut given = GivenOptions::new();
     given.insert("model".into(), json!(tiny()));
@@ -307,7 +308,7 @@ fn manifest(world: &World, run: &str) -> Value {
     serde_json::from_str(&world.read(&format!("{run}/manifest.json"))).expect("JSON")
 }
 
-/// The process that is killed by the test below.
+/// The process that the test below kills.
 #[test]
 #[ignore = "is started by a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes"]
 fn child() {
@@ -389,7 +390,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         assert!(world.read(&format!("whole/{table}")) == world.read(&format!("run/{table}")), "{table} differs");
     }
 
-    // The checks from a file, one of them turned: only the claims and the summaries are asked for.
+    // The checks come from a file and all fail: only claims and summaries are queried.
     let mut checks = world.rows("whole/checks.jsonl");
     for check in &mut checks {
         check["yes"] = json!(0.0);
@@ -404,7 +405,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     assert_ne!(told["stages"][2]["key"], manifest(&world, "whole")["stages"][2]["key"], "made from other checks");
     assert_eq!(world.rows("given/checks.jsonl"), checks);
 
-    // Claims of another run's texts, a row too many, a row that is none, and a stage that is none.
+    // Claims of another run's texts, an extra row, an invalid row, and an unknown stage.
     checks[1]["claim"] = json!("another");
     for (name, text, part) in [
         ("checks", lines(&checks), "checks-wrong.jsonl:2: `claim` is \"another\""),
@@ -414,7 +415,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         ("checked", lines(&checks), "it has: claims, checks, summaries"),
     ] {
         let file = world.file("checks-wrong.jsonl", text);
-        // Where the claims are known, rows can be held against them before anything is asked.
+        // If the claims are known, rows are compared with them before any query.
         let claims = world.path("whole/claims.jsonl").display().to_string();
         let from = json!({"from": [format!("claims={claims}"), format!("{name}={file}")]});
         let error = message(&*toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused"));
@@ -446,7 +447,7 @@ fn every_stage_is_planned_from_what_may_come_at_most() {
 fn what_a_later_stage_cannot_ask_is_found_before_anything_is_asked() {
     let world = World::new();
     let data = data(&world);
-    // An encoder has no answers: the second stage's model is looked at although the first has asked nothing yet.
+    // An encoder gives no answers: the second stage's model is checked before the first stage's queries.
     let encoder = json!({"checker": golden("bert")});
     let error = toy(&data, &world.path("run"), &encoder, &Arc::default()).expect_err("refused").to_string();
     assert!(error.contains("bert"), "{error}");

@@ -1,16 +1,16 @@
-//! Where tests of devices run, and what they read. `scripts/gpu/run` brings their binaries to a machine with a GPU.
+//! The device and goldens of device tests. `scripts/gpu/run` copies their binaries to a machine with a GPU.
 
 use std::path::{Path, PathBuf};
 
 use probity_models::DeviceChoice;
 
-/// `PROBITY_TEST_DEVICE`, or else candle's CPU device, which has the operations of the others.
+/// `PROBITY_TEST_DEVICE`, or candle's CPU device, which has the operations of the others.
 pub(crate) fn device() -> DeviceChoice {
     let named = std::env::var("PROBITY_TEST_DEVICE");
     named.map_or(DeviceChoice::CandleCpu, |name| name.parse().expect("PROBITY_TEST_DEVICE is a device"))
 }
 
-/// `PROBITY_TEST_GOLDENS`, or else the folder of the checkout that was compiled.
+/// `PROBITY_TEST_GOLDENS`, or the folder of the compiled checkout.
 pub(crate) fn goldens() -> PathBuf {
     let compiled = || {
         let places = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/goldens"));

@@ -1,5 +1,5 @@
-//! The golden models of `tests/goldens/models`, a row of `tests/goldens/roster.json` each. A test names the kind of model
-//! that it wants and runs on all of them; scripts that write goldens read the same file.
+//! The golden models of `tests/goldens/models`, one row each in `tests/goldens/roster.json`. A test selects a kind of
+//! model and runs on all of them; scripts that write goldens read the same file.
 
 #![allow(dead_code, reason = "each crate of tests uses a part")]
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Decoder,
-    /// A decoder whose checkpoint also describes a model of images.
+    /// A decoder whose checkpoint also describes an image model.
     WithImages,
     /// A decoder that candle-transformers computes.
     Bridged,
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     EncoderDecoder,
 }
 
-/// What tests compare models with. A row lists those that its model lacks.
+/// Golden values that tests compare with. A row lists those that its model lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Suite {
@@ -36,7 +36,7 @@ pub(crate) enum Suite {
 pub(crate) struct GoldenModel {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// The file in the model's folder; absent for the safetensors that are the folder.
+    /// The file in the model's folder; absent for safetensors, which are the folder.
     pub(crate) file: Option<String>,
     #[serde(default)]
     pub(crate) without: Vec<Suite>,
@@ -52,12 +52,12 @@ impl GoldenModel {
 pub(crate) static ROSTER: LazyLock<Vec<GoldenModel>> =
     LazyLock::new(|| serde_json::from_str(include_str!("../goldens/roster.json")).expect("rows of golden models"));
 
-/// The models of a kind that have what a suite compares.
+/// Models of a kind that have the golden values of a suite.
 pub(crate) fn golden_models(kind: Kind, suite: Suite) -> impl Iterator<Item = &'static GoldenModel> {
     ROSTER.iter().filter(move |model| model.kind == kind && !model.without.contains(&suite))
 }
 
-/// The names of those in safetensors.
+/// Their names, for those in safetensors.
 pub(crate) fn golden_names(kind: Kind, suite: Suite) -> impl Iterator<Item = &'static str> {
     golden_models(kind, suite).filter(|model| model.file.is_none()).map(|model| model.name.as_str())
 }

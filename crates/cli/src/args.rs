@@ -1,4 +1,4 @@
-//! What can be typed, and what it means.
+//! The command line.
 
 use std::ffi::OsString;
 
@@ -127,13 +127,13 @@ pub(crate) enum Command {
     Man(reference::ManArgs),
 }
 
-/// A command line that was understood.
+/// A parsed command line.
 pub(crate) enum Invocation {
-    /// A command of [`Command`].
+    /// A fixed command.
     Command(Box<Cli>),
-    /// A method of the registry.
+    /// A registered method.
     Method {
-        /// Which one.
+        /// The method.
         method: &'static dyn DynMethod,
         /// Its options and those of every run.
         matches: clap::ArgMatches,
@@ -142,7 +142,7 @@ pub(crate) enum Invocation {
 
 /// The whole command line: the fixed commands and a command for each registered method.
 pub(crate) fn command() -> clap::Command {
-    // Methods come first in the help: they are what probity is for.
+    // Methods come first in the help, because they are the main use of probity.
     let mut order = methods().count();
     let mut command = Cli::command().mut_subcommands(|sub| {
         order += 1;
@@ -151,7 +151,7 @@ pub(crate) fn command() -> clap::Command {
     for (order, method) in methods().enumerate() {
         command = command.subcommand(grouped(method::command(method)).display_order(order));
     }
-    // `--seed -1` is a wrong number, not an unknown option.
+    // `--seed -1` is an invalid number, not an unknown option.
     let negative = |argument: Arg| {
         let takes_value = !argument.is_positional() && argument.get_action().takes_values();
         if takes_value { argument.allow_negative_numbers(true) } else { argument }
@@ -164,32 +164,32 @@ pub(crate) fn command() -> clap::Command {
     command.help_template(template)
 }
 
-/// The same with a model for those commands that name none.
+/// Sets the default model of commands that require one.
 fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
     let Some(model) = model else { return command };
     let model = clap::builder::OsStr::from(model);
     command.mut_subcommands(|sub| {
         let asks = methods().any(|method| method.name() == sub.get_name() && method.needs().model);
         sub.mut_args(|argument| {
-            // Only where a model has to be named. Left out, an optional --model means something else: `show` takes the
-            // run's own, and `metrics` would warn of a model that no metric needs.
+            // Only for commands that require a model. An omitted optional --model has another meaning: `show` uses the
+            // run's model, and `metrics` would warn of a model that no metric needs.
             let needed = argument.get_id() == "model" && (asks || argument.is_required_set());
             if needed { argument.required(false).default_value(model.clone()) } else { argument }
         })
     })
 }
 
-/// Understands a command line, the program's name first.
+/// Parses a command line, the program's name first.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
-    // The defaults are shown, also where the file is wrong.
+    // `config` must show the defaults even if the file is invalid.
     let shows = arguments.get(1).is_some_and(|name| name == "config");
     let config = if shows { UserConfig::default() } else { UserConfig::load().map_err(|error| unreadable(&error))? };
     let command = with_model(command(), config.model);
-    // The short help has a line for each option, without its values.
+    // The short help has one line per option, without its values.
     let is_short = arguments.iter().any(|argument| argument == "-h");
     let command = if is_short { command.mut_subcommands(short) } else { command };
     let matches = command.try_get_matches_from(arguments)?;
-    // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
+    // Methods first: the derived `Command` does not know them and would reject their names.
     if let Some((name, sub)) = matches.subcommand()
         && let Some(method) = methods().find(|method| method.name() == name)
     {
@@ -211,7 +211,7 @@ impl Invocation {
         }
     }
 
-    /// Does it. `arguments` are as typed, for the manifest.
+    /// Runs the command. `arguments` are as typed, for the manifest.
     pub(crate) fn run(self, arguments: &[OsString]) -> miette::Result<Completed> {
         let Cli { global, command } = match self {
             Self::Method { method, matches } => return method::run(method, &matches, arguments),
@@ -246,7 +246,7 @@ impl Invocation {
     }
 }
 
-/// What these arguments ask for; of a recipe the run of that name.
+/// The run that these arguments request; for a recipe, the run with this name.
 fn planned_run(given: &[String], name: Option<&str>) -> miette::Result<PlannedRun> {
     let command = given.join(" ");
     let none = |why: String| merge::NoRunCommand { command: command.clone(), why };

@@ -1,4 +1,4 @@
-//! `probity config`: the defaults that are in force.
+//! `probity config`: shows the defaults in force.
 
 use probity_session::UserConfig;
 
@@ -17,11 +17,11 @@ The file holds defaults for all commands:
 
 $PROBITY_MODEL and $PROBITY_RUNS take precedence over the file, and an option over both.";
 
-/// `probity config`.
+/// Runs `probity config`.
 pub(crate) fn show() -> miette::Result<Completed> {
     let path = UserConfig::place()?;
     let there = if path.is_file() { "" } else { " (missing; create it with a text editor)" };
-    // Printed before the file is read: of one that is wrong it must be known where it lies.
+    // Printed before the file is read: the user needs the path if the file is invalid.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;
     let (file, all) = (UserConfig::file_alone()?, UserConfig::load()?);
     let from = |name: &str, in_file: bool| match () {

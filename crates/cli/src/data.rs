@@ -1,4 +1,4 @@
-//! Samples from the user's files: options that say what a file is, and `probity data`.
+//! `probity data`, and the options that describe a data file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -94,10 +94,10 @@ pub(crate) struct DataCheckArgs {
     json: bool,
 }
 
-/// What became of a file.
+/// The result of checking a file.
 struct Checked {
     file: String,
-    /// Not to be had at all.
+    /// Why the file cannot be read at all.
     refused: Option<String>,
     format: Option<DataFormat>,
     unmapped: Vec<String>,
@@ -137,7 +137,7 @@ impl DataCheckArgs {
             Err(DataError::Problems(problems)) => checked.problems = problems,
             Err(error) => checked.refused = Some(message(&error)),
         }
-        // Asked only where nothing could be read: every importer goes through the whole file.
+        // Tried only if nothing could be read, because every importer reads the whole file.
         if checked.survey.samples == 0
             && let Some(told) = public_set(path)
         {
@@ -178,7 +178,7 @@ impl Checked {
         visible(&text)
     }
 
-    /// What can be used, in a table.
+    /// A table of the usable content.
     fn holds(&self) -> String {
         let survey = &self.survey;
         let count = |what: &str, number: usize| vec![what.to_owned(), thousands(number as u64), String::new()];
@@ -276,13 +276,13 @@ impl SamplesOut {
         self.out.as_deref().unwrap_or(Path::new("-"))
     }
 
-    /// Refuses to replace the file that is read, or one that exists.
+    /// Fails if the output is the input or exists.
     pub(crate) fn check(&self, from: &Path) -> miette::Result<()> {
         spare_input(from, self.path())?;
         spare_existing(self.path(), self.overwrite)
     }
 
-    /// Writes samples and says how many.
+    /// Writes samples and prints their number.
     pub(crate) fn write(&self, samples: &[Sample], global: Global) -> miette::Result<()> {
         let out = self.path();
         write_output(out, |writer| Ok(write_samples(writer, samples)?))?;

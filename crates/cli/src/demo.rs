@@ -1,4 +1,4 @@
-//! `probity demo`: the first thing a stranger runs.
+//! `probity demo`: a first example.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ use crate::terminal::{print, table, wrapped};
 
 const SAMPLE: &str = include_str!("../../../samples/demo.jsonl");
 const DEFAULT_MODEL: &str = "smollm2-135m-instruct";
-/// The attribute that the sample has scores for.
+/// The attribute with scores in the built-in samples.
 const ATTRIBUTE: &str = "quality";
-/// The folders, inside the demo's, of the pairwise question and of what is learnt.
+/// Subfolders for the comparison and the learnt head.
 const PAIRS: &str = "pairs";
 const LEARNT: &str = "learnt";
 
@@ -49,7 +49,7 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
-        // A folder that cannot be written to is told before a model is fetched for it.
+        // Reports an output folder that is not writable before downloading a model.
         RunFolder::look(&self.out, Existing::Replace)?;
         if let Some(known) = known_model(&self.model) {
             get(known, self.source, global)?;
@@ -80,7 +80,7 @@ impl DemoArgs {
         Ok(Completed::Success)
     }
 
-    /// Runs a method into that folder, as its command would.
+    /// Runs a method into `out`, as its command would.
     fn judge(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ impl DemoArgs {
         });
         let mut stage = PlannedRun::new(method, given.as_object().expect("it is one"), None)?;
         stage.model.computing = self.computing.0.clone();
-        // The path stands in the manifest alone: nobody's working folder has such a file.
+        // Only the manifest has this path; the file does not exist in the user's folder.
         let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
         stage.samples = Some(GivenSamples { samples: samples.clone(), described });
         let plan = Plan::single_stage(stage, arguments);
@@ -103,7 +103,7 @@ impl DemoArgs {
         Ok(())
     }
 
-    /// Why a pairwise question to a tiny model says nothing, in three lines.
+    /// Explains in three lines why comparisons by a tiny model mean little.
     fn about_the_judge(&self, prompt: &Value) -> String {
         let percent =
             |share: &Value| share.as_f64().map_or_else(|| "–".to_owned(), |share| format!("{:.0}%", 100.0 * share));
@@ -132,7 +132,7 @@ impl DemoArgs {
     }
 }
 
-/// Tells the verdicts, and keeps the figures of the last one.
+/// Prints the verdicts, and keeps the last summary.
 struct Demo {
     terminal: Terminal,
     found: Mutex<Option<Value>>,
@@ -140,7 +140,7 @@ struct Demo {
 
 impl Events for Demo {
     fn notice(&self, notice: Notice<'_>) {
-        // Where results are is told at the end, all together.
+        // The demo prints all folders at the end.
         if !matches!(notice, Notice::Message(_)) {
             self.terminal.notice(notice);
         }
@@ -155,7 +155,7 @@ impl Events for Demo {
     }
 }
 
-/// The rows of a table that a run has finished.
+/// The rows of a table of a finished run.
 fn rows(folder: &Path, table: &str) -> miette::Result<Vec<Value>> {
     let path = folder.join(format!("{table}.jsonl"));
     let text =
@@ -164,18 +164,18 @@ fn rows(folder: &Path, table: &str) -> miette::Result<Vec<Value>> {
     text.lines().map(|line| Ok(row(line)?)).collect()
 }
 
-/// A paragraph, in lines that fit the terminal.
+/// Prints a paragraph wrapped to the terminal.
 fn say(text: &str) -> Result<(), OutputError> {
     print(&wrapped(text, 0))
 }
 
-/// The sample that is built in.
+/// The built-in samples.
 fn samples() -> miette::Result<Vec<Sample>> {
     let report = read_from::<Sample>(SAMPLE.as_bytes(), "samples/demo.jsonl".into(), None)?;
     Ok(report.records.into_iter().map(|(_, sample)| sample).collect())
 }
 
-/// A row per text: its candidates with their scores, best first.
+/// One row per text: its candidates with their scores, best first.
 fn ranking(samples: &[Sample], scores: &[Value]) -> String {
     let widest = samples.iter().map(|sample| sample.candidates.len()).max().unwrap_or(0);
     let mut columns = vec!["text".to_owned()];

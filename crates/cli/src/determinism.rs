@@ -1,4 +1,4 @@
-//! `probity verify-determinism`: that scores have the same bits however they are computed, on the user's own machine.
+//! `probity verify-determinism`: checks on the user's machine that scores are bit-identical under all settings.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -46,13 +46,13 @@ pub(crate) struct DeterminismOptions {
     data: Option<PathBuf>,
 }
 
-/// Bits of nothing are the same.
+/// Without queries the comparison would always succeed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("no request fits this model, so nothing can be compared")]
 #[diagnostic(help("request `\"classes\": true` of a model with a class head, and labels or a continuation of others"))]
 struct NothingAsked;
 
-/// One row of the matrix.
+/// One row of the table.
 struct MatrixCase {
     what: &'static str,
     setting: String,
@@ -104,7 +104,7 @@ impl DeterminismOptions {
             None => BitProbe::built_in(model),
         };
         let all = list.len();
-        // A file of one's own is checked with the rest.
+        // The user's file may contain invalid requests.
         let left_out = list.retain_valid(model);
         if left_out > 0 {
             reporter.warn(&format!("{left_out} of {all} requests do not fit this model and are skipped"));
@@ -116,7 +116,7 @@ impl DeterminismOptions {
     }
 }
 
-/// A row of the table, which is printed as it grows: with a large model each takes a while.
+/// A row, printed when it is ready: with a large model each takes a while.
 fn row(what: &str, setting: &str, seconds: &str, bits: &str) -> String {
     visible(&format!("{what:<16} {setting:<44} {seconds:>8}  {bits}"))
 }
@@ -125,18 +125,18 @@ fn seconds(started: Instant) -> String {
     format!("{:.1}", started.elapsed().as_secs_f64())
 }
 
-/// How a model is run, in a few words.
+/// A short description of how a model is run.
 fn settings(model: &Model) -> String {
     let options = model.options();
     let isa = options.isa.map_or("", Isa::name);
     format!("{isa}, {} threads, token budget {}", options.threads.unwrap_or(0), options.token_budget.unwrap_or(0))
 }
 
-/// Sets a model to these options; it is loaded again only where it must be.
+/// Applies options to a model, reloading it only if necessary.
 fn set(model: &mut Model, located: &LocatedModel, options: LoadOptions) -> miette::Result<()> {
     let wanted = options.isa.unwrap_or_else(Isa::best);
-    // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
-    // model, and a large one takes long to load.
+    // The layout of weights in memory depends on the instruction set. All other options can be changed on a loaded
+    // model, and loading a large one takes long.
     if model.options().isa == Some(wanted) {
         model.run_with(options)?;
     } else {
@@ -145,7 +145,7 @@ fn set(model: &mut Model, located: &LocatedModel, options: LoadOptions) -> miett
     Ok(())
 }
 
-/// The matrix. Other instruction sets come last: the weights are loaded anew for each.
+/// All cases. Other instruction sets are last, because each reloads the weights.
 fn cases(defaults: LoadOptions, model: &Model, list: &BitProbe, usage: Usage) -> Vec<MatrixCase> {
     let mut cases = Vec::new();
     let mut add = |what, setting: &str, options, order| {
@@ -179,7 +179,7 @@ fn cases(defaults: LoadOptions, model: &Model, list: &BitProbe, usage: Usage) ->
         if Some(isa) != model.options().isa {
             add("instruction set", isa.name(), options, ProbeOrder::AsGiven);
         }
-        // Plain code is too slow to do more than once what the others do in seconds.
+        // Plain code is too slow for more than one run.
         if isa == Isa::Plain && isa != Isa::best() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `probity diff`: two runs, request by request.
+//! `probity diff`: compares two runs, request by request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,25 +32,25 @@ pub(crate) struct DiffArgs {
     top: usize,
 }
 
-/// How far two answers are from each other.
+/// The difference between two answers.
 #[derive(Debug, Clone, PartialEq)]
 struct AnswerGap {
     request: String,
     size: f64,
     first: String,
     second: String,
-    /// Whether the most probable label is another.
+    /// Whether the most probable label differs.
     turned: bool,
 }
 
-/// What is counted over all differences.
+/// Statistics over all differences.
 #[derive(Default)]
 struct DiffTally {
-    /// The largest, in descending order.
+    /// The largest differences, in descending order.
     top: Vec<AnswerGap>,
     sum: f64,
     turned: usize,
-    /// How many ended how in the first run and in the second, where they ended differently.
+    /// Counts of differing outcomes, by outcome in the first and in the second run.
     outcomes: BTreeMap<(&'static str, &'static str), usize>,
 }
 
@@ -78,7 +78,7 @@ impl DiffArgs {
         };
         print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
-            // Runs that share no question are not the same.
+            // Runs without common queries are not equal.
             return Ok(if overlap.both == 0 { Completed::Differs } else { Completed::Success });
         }
         print(&tally.text(overlap.both, overlap.differ))?;
@@ -86,7 +86,7 @@ impl DiffArgs {
     }
 }
 
-/// What the manifests say differently.
+/// Settings that differ between the manifests.
 fn settings(first: &Manifest, second: &Manifest) -> String {
     let settings = first.info.differences(&second.info);
     let devices = first.info.device_differences(&second.info);
@@ -114,7 +114,7 @@ fn value_text(value: &Value) -> String {
 /// The most probable label, the first among equals.
 fn verdict(result: &ScoreResult) -> Option<usize> {
     let labels = &result.labels()?.labels;
-    // Backwards, since `max_by` takes the last among equals.
+    // Reversed, because `max_by` returns the last among equals.
     labels.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.logprob.total_cmp(&b.logprob)).map(|(index, _)| index)
 }
 
@@ -128,7 +128,7 @@ fn gap(difference: Difference) -> (AnswerGap, [&'static str; 2]) {
     (AnswerGap { request, size, first: answer_text(&here), second: answer_text(&there), turned }, outcomes)
 }
 
-/// Infinite where one has an answer and the other has none, or one of another kind.
+/// Infinite if only one has an answer or the kinds differ.
 fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
     match (&first.answer, &second.answer) {
         (None, None) => 0.0,
@@ -172,7 +172,7 @@ fn answer_text(answer: &AnyAnswer) -> String {
 
 impl DiffTally {
     fn add(&mut self, (gap, [first, second]): (AnswerGap, [&'static str; 2]), keep: usize) {
-        // An answer beside none has no distance, and one infinity would make the mean say nothing.
+        // Without an answer the difference is infinite, which would make the mean useless.
         if gap.size.is_finite() {
             self.sum += gap.size;
         }
@@ -180,7 +180,7 @@ impl DiffTally {
         if first != second {
             *self.outcomes.entry((first, second)).or_default() += 1;
         }
-        // Answers come one by one, and runs have any number of them: no more are held than are shown.
+        // Runs may be large: only the shown differences are kept in memory.
         let place = self.top.partition_point(|other| other.size >= gap.size);
         if place < keep {
             self.top.insert(place, gap);

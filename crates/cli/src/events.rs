@@ -1,4 +1,4 @@
-//! What happens in a plan, told on a terminal.
+//! Shows the events of a plan on a terminal.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,29 +14,29 @@ use crate::global::Global;
 use crate::progress::{Reporter, seconds_text};
 use crate::terminal::{counted, print, size, table_text, thousands, visible, visible_line, wrapped};
 
-/// Results on standard output, all else on standard error.
+/// Prints results to standard output, everything else to standard error.
 pub(crate) struct Terminal {
     reporter: Mutex<Reporter>,
     show: fn(&RunSummary) -> Result<(), OutputError>,
 }
 
 impl Terminal {
-    /// Tells as the command's options say.
+    /// A terminal with the command's options.
     pub(crate) fn new(global: Global) -> Self {
         Self::by(Reporter::new(global))
     }
 
-    /// Tells by this reporter.
+    /// A terminal with this reporter.
     pub(crate) fn by(reporter: Reporter) -> Self {
         Self { reporter: Mutex::new(reporter), show }
     }
 
-    /// The same showing summaries in another way.
+    /// Replaces how summaries are shown.
     pub(crate) fn showing(self, show: fn(&RunSummary) -> Result<(), OutputError>) -> Self {
         Self { show, ..self }
     }
 
-    /// What it tells progress by.
+    /// The reporter of progress.
     pub(crate) fn reporter(&self) -> MutexGuard<'_, Reporter> {
         self.reporter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,7 @@ impl Events for Terminal {
     }
 }
 
-/// Settings as a line: `precision exact, threads 2`; those that say nothing are left out.
+/// Settings in one line: `precision exact, threads 2`; null settings are omitted.
 fn in_words(settings: &Value) -> String {
     let said = settings.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     let word = |(name, value): (&String, &Value)| {
@@ -90,7 +90,7 @@ fn in_words(settings: &Value) -> String {
     said.map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints the verdict, how far to trust it, the main table, and why results are missing; with details everything.
+/// Prints the verdict, how far to trust it, the main table, and why results are missing; with details, everything.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
@@ -111,13 +111,13 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// The tables that a run shows first.
+/// The tables that are shown first.
 pub(crate) fn main_tables(tables: &[Table]) -> Vec<&Table> {
     let main: Vec<&Table> = tables.iter().filter(|table| table.is_main).collect();
     if main.is_empty() { tables.iter().take(1).collect() } else { main }
 }
 
-/// What a run cost; nothing where no model was queried.
+/// The cost of a run; empty if no model was queried.
 fn cost_text(summary: &RunSummary) -> String {
     let cost = summary.cost;
     if summary.signature.model.is_none() {
@@ -134,7 +134,7 @@ fn cost_text(summary: &RunSummary) -> String {
     lines.map(|line| wrapped(&line, 2)).collect::<Vec<_>>().join("\n")
 }
 
-/// What the run says, and how far to trust it, before how it came about.
+/// The conclusions of a run, and how far to trust them.
 pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let rests = |one: &Conclusion| (one.agreement.clone(), one.trust, one.because.clone());
@@ -151,7 +151,7 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
     lines.iter().map(|line| wrapped(&visible_line(line), 2) + "\n").collect()
 }
 
-/// How much was generated, and how well it was guessed; nothing where nothing was.
+/// The number of generated tokens and the acceptance of drafts; `None` if nothing was generated.
 fn generation_text(cost: &Cost) -> Option<String> {
     let generated = (cost.usage.tokens_generated > 0).then(|| counted(cost.usage.tokens_generated, "token"))?;
     let drafts = cost.acceptance().map(|share| {
@@ -165,7 +165,7 @@ fn generation_text(cost: &Cost) -> Option<String> {
     Some(format!("{generated} generated{}", drafts.unwrap_or_default()))
 }
 
-/// What a run would cost: part by part, and all together where there are several.
+/// The cost of a run by part, with a total if there are several.
 fn dry_run_text(dry_run: &DryRun) -> String {
     if let [part] = dry_run.parts.as_slice() {
         return part_text(part);
@@ -185,21 +185,21 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     lines.join("\n")
 }
 
-/// How many questions do not fit, and with which memory they would.
+/// The number of queries that do not fit, and the memory they would need.
 fn too_long_text(plan: &PlannedCost) -> String {
     let needed = plan.cache_needed.map(|bytes| ByteSize(bytes).rounded_up());
     let needed = needed.map(|budget| format!("; with --compute cache-budget={budget} more of them fit"));
     format!("{}{}", thousands(plan.too_long), needed.unwrap_or_default())
 }
 
-/// What a device would hold, and what was free there.
+/// Required and free memory of a device.
 fn memory_rows(memory: &PlannedMemory, options: LoadOptions) -> Vec<(&'static str, String)> {
     let Some(activations) = memory.activations else {
         return vec![("memory", format!("{} for both; activations come on top", size(memory.total())))];
     };
     let with = format!("with about {} of activations", size(activations));
     let program = memory.process.map(|process| format!("{} of the program", size(process)));
-    // Copies share the program alone.
+    // Copies share only the program.
     let text = match program {
         None if options.devices.has_copies() => {
             format!("{} on each of {}, {with}", size(memory.total()), memory.device)
@@ -216,7 +216,7 @@ fn memory_rows(memory: &PlannedMemory, options: LoadOptions) -> Vec<(&'static st
     vec![("memory", text), ("free", free)]
 }
 
-/// What one model would be asked in one stage, line by line.
+/// Planned queries to one model in one stage.
 fn part_text(part: &PlannedPart) -> String {
     let PlannedPart { memory, options, plan, estimate, .. } = part;
     let budget = options.cache_budget.unwrap_or(0);
@@ -224,7 +224,7 @@ fn part_text(part: &PlannedPart) -> String {
     let peak = plan.usage.peak_cache_bytes;
     let how =
         if options.share_prefixes { "with shared beginnings computed once" } else { "with --compute no-sharing=yes" };
-    // How texts take turns depends on where each ends, which nobody knows yet.
+    // How generations interleave depends on where each ends, which is unknown in advance.
     let cache = if plan.generated > 0 {
         format!("about {} of keys and values", size(peak))
     } else {

@@ -1,4 +1,4 @@
-//! How a command ends: exit codes, and errors as a person reads them.
+//! Exit codes, and error messages.
 
 use std::error::Error;
 use std::io;
@@ -14,22 +14,22 @@ use crate::terminal::eprint_wrapped;
 /// A command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completed {
-    /// All is well.
+    /// Success.
     Success,
-    /// `--strict` was given and some samples are unscored.
+    /// `--strict` was set and some samples are unscored.
     Unscored,
-    /// Scores that should be the same differ.
+    /// Scores that should be equal differ.
     Differs,
-    /// Lines of the input or folders were refused, or stages of a recipe failed, as was told; the others are done.
+    /// Some lines, folders or stages failed with a message; the rest is done.
     InPart,
 }
 
 const SUCCESS: u8 = 0;
 const ERROR: u8 = 2;
-// As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
+// Like shells after Ctrl-C: 128 plus the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// The exit code; an error is printed, as an event where progress is told so.
+/// Returns the exit code. Prints an error, as an event with `--progress json`.
 pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -> u8 {
     let error = match result {
         Ok(Completed::Success) => return SUCCESS,
@@ -37,8 +37,8 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
         Ok(Completed::InPart) => return ERROR,
         Err(error) => error,
     };
-    // A stream of answers ends where its reader has all that it wanted, as in `probity generate FILE | head`. Other output
-    // goes on without a reader and ends with the command's own code.
+    // The answers of `probity generate FILE | head` end when the reader has enough. Other commands continue without a
+    // reader and keep their exit code.
     if causes(error.as_ref()).any(closed_pipe) {
         return SUCCESS;
     }
@@ -54,13 +54,13 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
     code
 }
 
-/// Whether the reader of our output went away. Other pipes than standard output's are nobody's to close.
+/// Whether the reader of our output is gone. Only standard output counts.
 pub(crate) fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
     cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Help and version go to standard output and are no error; a usage error is told by clap, and where to find a model by
-/// us: it is what newcomers leave out.
+/// Help and version go to standard output and are no error. clap reports usage errors; a missing model, which is common
+/// for new users, gets our own message.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
     // A closed pipe while printing help is no error either.
     let _ = match meant_gold(error) {
@@ -76,8 +76,7 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
     if error.use_stderr() { ERROR } else { SUCCESS }
 }
 
-/// The same error with the option that is meant: `meta` has no `--data`, and the option with the nearest name is another
-/// one.
+/// Suggests the right option: `meta` has no `--data`, and clap would suggest an unrelated one with a similar name.
 fn meant_gold(error: &clap::Error) -> Option<clap::Error> {
     let unknown = (error.kind() == clap::error::ErrorKind::UnknownArgument).then_some(error)?;
     let is = |kind, name: &str| matches!(unknown.get(kind), Some(ContextValue::String(text)) if text == name);
@@ -90,7 +89,7 @@ fn meant_gold(error: &clap::Error) -> Option<clap::Error> {
     })
 }
 
-/// Whether what is missing is a model.
+/// Whether the missing argument is a model.
 fn lacks_model(error: &clap::Error) -> bool {
     let missing =
         error.get(ContextKind::InvalidArg).filter(|_| error.kind() == clap::error::ErrorKind::MissingRequiredArgument);

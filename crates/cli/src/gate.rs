@@ -1,4 +1,4 @@
-//! `probity gate`: whether a run is worse than a baseline, for a build to fail by.
+//! `probity gate`: fails a build if a run is worse than a baseline.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -148,7 +148,7 @@ impl GateArgs {
         }
     }
 
-    /// Whether the build fails since a run calls its judge unreliable.
+    /// Whether the build fails because a run's judge is unreliable.
     fn distrusts(&self, gated: &Gated) -> bool {
         self.strict && gated.unreliable
     }
@@ -157,7 +157,7 @@ impl GateArgs {
         gated.attributes.iter().filter(|one| self.fails(one)).collect()
     }
 
-    /// One line: the verdict, and why it may say less than it seems to.
+    /// The verdict in one line, with its limitations.
     fn says(&self, gated: &Gated, failed: &[&GatedScores]) -> String {
         let against = match (&self.baseline, &self.candidates) {
             (_, Some((_, old))) => format!("candidate {old}"),
@@ -180,7 +180,7 @@ impl GateArgs {
         visible_line(&(verdict + &but))
     }
 
-    /// A suite with a case for each attribute.
+    /// A test suite with a case for each attribute.
     fn junit(&self, gated: &Gated) -> String {
         let failed = self.failed(gated);
         let distrusted = usize::from(self.distrusts(gated));
@@ -287,7 +287,7 @@ fn sentence(one: &GatedScores) -> String {
     )
 }
 
-/// A text in an attribute or an element of XML; what XML cannot hold is left out.
+/// Text for an attribute or element of XML, without characters that XML does not allow.
 fn xml(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `probity generate`: the raw interface to texts.
+//! `probity generate`: generates texts for a file of requests.
 
 use probity_lm::Usage;
 
@@ -37,7 +37,7 @@ Example:
   echo '{\"id\": \"1\", \"messages\": [{\"role\": \"user\", \"content\": \"Name a colour.\"}], \"max_tokens\": 20}' |
       probity generate --model smollm2-135m-instruct --input -";
 
-/// How much was written and how fast, where texts were.
+/// The amount and speed of generation, if any.
 pub(crate) fn written_text(usage: &Usage, seconds: f64) -> Option<String> {
     let Usage { tokens_generated, tokens_drafted, drafts_accepted, .. } = *usage;
     if tokens_generated == 0 {

@@ -87,7 +87,7 @@ pub(crate) fn grouped(command: Command) -> Command {
         .after_help("-h lists frequent options, --help all.")
 }
 
-/// Values that a shell may complete; others are as good.
+/// Values that a shell may complete; other values are valid too.
 #[derive(Clone)]
 struct Suggested(Vec<&'static str>);
 
@@ -108,7 +108,7 @@ impl TypedValueParser for Suggested {
     }
 }
 
-/// The same command, whose models, metrics and importers a shell completes.
+/// Lets a shell complete models, metrics and importers.
 pub(crate) fn completing(command: Command) -> Command {
     let imports = command.get_name() == "import";
     let of = |id: &str| -> Option<Vec<&'static str>> {
@@ -121,7 +121,7 @@ pub(crate) fn completing(command: Command) -> Command {
     };
     let is_text =
         |argument: &Arg| argument.get_value_parser().type_id() == clap::builder::ValueParser::string().type_id();
-    // Only where the value is a text anyway: clap panics where a value is taken out as another type than its parser's.
+    // Only for text values: clap panics if a value is read as another type than its parser's.
     command.mut_args(|argument| match of(argument.get_id().as_str()).filter(|_| is_text(&argument)) {
         Some(values) => argument.value_parser(Suggested(values)).hide_possible_values(true),
         None => argument,

@@ -1,4 +1,4 @@
-//! `probity import`: public files to our JSONL.
+//! `probity import`: converts public datasets to our JSONL.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) struct ImportArgs {
     to: SamplesOut,
 }
 
-/// The importers, for the help.
+/// The list of importers, for the help.
 pub(crate) fn after_help() -> String {
     let width = importers().iter().map(|importer| importer.name.len()).max().unwrap_or(0);
     let lines: Vec<String> =

@@ -1,4 +1,4 @@
-//! `probity model inspect`: what a model is made of.
+//! `probity model inspect`: shows the contents of a model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,33 +42,33 @@ pub(crate) struct InspectArgs {
     chat: Option<String>,
 }
 
-/// What there is to show.
+/// The data to show.
 struct Inspection {
     files: Vec<PathBuf>,
     config: Value,
     tensors: Vec<Tensor>,
-    /// Parameters of tensors that are no part of the text model.
+    /// Parameters of tensors outside the text model.
     unread: usize,
     tokenizer: String,
     chat_template: Option<String>,
 }
 
-/// How a model can be asked, or why it cannot be.
+/// How a model can be queried, or why it cannot.
 type Runs = Result<AskedModel, LoadError>;
 
-/// What is asked of a model, and how.
+/// The supported queries of a model.
 struct AskedModel {
-    /// Marks of its chat template that are no tokens.
+    /// Markers of its chat template that are not single tokens.
     spelled_marks: Vec<String>,
-    /// What is wrong with its chat template.
+    /// The problem with its chat template.
     template_error: Option<String>,
-    /// What its head tells apart, where it says no tokens.
+    /// The classes of its head, if it has one instead of token logits.
     classes: Vec<String>,
-    /// Whether it reads texts as a whole, and keeps nothing of them.
+    /// Whether it encodes whole texts, without a cache.
     reads_whole: bool,
-    /// The library whose own code runs it, where it is not ours.
+    /// The external library that runs it.
     through: Option<&'static str>,
-    /// The longest text that it reads, in tokens.
+    /// Maximum length of a text in tokens.
     context: Option<usize>,
 }
 
@@ -113,11 +113,11 @@ impl InspectArgs {
         let options =
             LoadOptions { devices: self.device.counted(), precision: self.precision, ..LoadOptions::default() };
         options.devices.check()?;
-        // No `?`: a model that cannot be asked is the one that somebody wants to look into.
+        // No `?`: the user may inspect a model because it cannot be queried.
         let checkpoint = Checkpoint::open(&located);
         let there = match &checkpoint {
             Ok(checkpoint) => {
-                // Nothing is said of cpu itself, whatever runs there.
+                // For cpu there are no lines, whichever engine runs the model.
                 if options.devices.first() != DeviceChoice::Cpu {
                     checkpoint.check_devices(options)?;
                 }
@@ -135,7 +135,7 @@ fn precision(name: &str) -> Result<Precision, String> {
     known.into_iter().find(|known| known.as_str() == name).ok_or_else(|| "expected exact or fast".to_owned())
 }
 
-/// What each device would hold of a model, and what is free there; nothing for cpu.
+/// Required and free memory of each device; empty for cpu.
 pub(crate) fn device_memory_lines(memory: &ModelMemory) -> Vec<String> {
     let tokens = memory.token_budget();
     let line = |share: &DeviceShare| {
@@ -157,7 +157,7 @@ pub(crate) fn device_memory_lines(memory: &ModelMemory) -> Vec<String> {
     memory.shares.iter().filter_map(line).collect()
 }
 
-/// A chat of one message as the model reads it, up to where its answer begins: the text, then each token.
+/// The rendered prompt of a chat with one message, up to the start of the answer: as text, then by token.
 fn chat_text(checkpoint: &Checkpoint, message: String) -> miette::Result<String> {
     let encoder = &checkpoint.encoder;
     let messages = vec![Message::new(Role::User, message)];
@@ -205,7 +205,7 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
     let tokenizer = match json_file(&folder.join("tokenizer.json"))? {
         Some(tokenizer) => {
             let kind = tokenizer["model"]["type"].as_str().unwrap_or("of unknown kind").to_owned();
-            // A map of pieces, or a list of them with their scores.
+            // A map of tokens, or a list of tokens with scores.
             let vocabulary = &tokenizer["model"]["vocab"];
             let words = vocabulary.as_object().map(serde_json::Map::len);
             let words = words.or_else(|| vocabulary.as_array().map(Vec::len)).unwrap_or(0);
@@ -281,7 +281,7 @@ impl Inspection {
         };
         if let Some(said) = said(&["max_position_embeddings"]) {
             let read = runs.as_ref().ok().and_then(|asked| asked.context).map(|tokens| thousands(tokens as u64));
-            // Factors that depend on a text's length, or places for padding: what can be read is less.
+            // Length-dependent scaling or padding positions can reduce the usable context.
             let less = read.filter(|read| *read != said).map(|read| format!("{read}; the configuration has {said}"));
             line("context", less.unwrap_or(said));
         }
@@ -340,11 +340,11 @@ impl Inspection {
         field.unwrap_or("unknown").to_owned()
     }
 
-    /// Weights as they lie in the files, and, of a model that generates, keys and values in 32-bit floats.
+    /// The size of the weights in the files and, for models that generate, of keys and values in 32-bit floats.
     fn memory(&self, has_cache: bool) -> String {
         let weights: usize = self.tensors.iter().map(|tensor| tensor.bytes).sum();
         let number = |key: &str| self.config[key].as_u64();
-        // The fields are a stranger's: absurd ones have no product.
+        // The fields are untrusted: the product may overflow.
         let per_thousand = || {
             let heads = number("num_attention_heads")?;
             let head_dim = number("head_dim").or_else(|| number("hidden_size")?.checked_div(heads))?;
@@ -383,7 +383,7 @@ impl Inspection {
     }
 }
 
-/// What is shown of a configuration, and the names that it goes by.
+/// Fields of a configuration to show, with their possible names.
 const SIZES: [(&str, &[&str]); 7] = [
     ("sliding window", &["sliding_window"]),
     ("vocabulary", &["vocab_size"]),

@@ -1,8 +1,8 @@
-//! The probity command line: arguments, progress, files and exit codes around the library crates.
+//! The command line of probity: arguments, progress, files and exit codes around the library crates.
 //!
-//! Standard output carries data, standard error everything else. Exit codes: 0 done, 1 done but something was left
-//! unscored and `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early
-//! changes no exit code; only a stream of answers ends there, with 0.
+//! Data go to standard output, everything else to standard error. Exit codes: 0 success, 1 success but with `--strict`
+//! something is unscored, 2 error, 130 interrupted. A reader that closes the pipe early does not change the exit code,
+//! except that a stream of answers ends with 0.
 
 mod args;
 mod config;
@@ -48,16 +48,16 @@ use std::process::ExitCode;
 #[cfg(fuzzing)]
 pub use recipe::check_recipe;
 
-/// What a model's chat template and tokenizer take is limited.
+/// Limits the memory used by a model's chat template and tokenizer.
 #[global_allocator]
 static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::CountingAllocator;
 
-/// Runs the command that the process was given.
+/// Runs the command line of the process.
 pub fn main() -> ExitCode {
     run(&std::env::args_os().collect::<Vec<_>>()).into()
 }
 
-/// Runs a command line, the program's name first; what the process is to end with.
+/// Runs a command line, the program's name first, and returns the exit code.
 pub fn run(arguments: &[OsString]) -> u8 {
     interrupt::survive_file_limits();
     make_pool();
@@ -70,16 +70,16 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Makes the pool that metrics and checks of weights run on. Where the system has no threads for it, the process does
-/// their work itself; made at its first use, the pool would end the process.
+/// Creates the thread pool for metrics and checks of weights. If the system has no threads left, the process works
+/// without them; a pool created at its first use would abort the process.
 fn make_pool() {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // A pool that could not be made is never tried again, so whether there are threads is tried before.
+    // A failed pool is never retried, so a test thread is spawned first.
     let tried = std::thread::scope(|scope| {
         (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop))
     });
     let pool = rayon::ThreadPoolBuilder::new();
     let pool = if tried.is_ok() { pool } else { pool.num_threads(1).use_current_thread() };
-    // An error here is one at its first use.
+    // An error here is reported at the first use.
     let _ = pool.build_global();
 }

@@ -1,4 +1,4 @@
-//! `probity logprobs`: the raw interface to probabilities.
+//! `probity logprobs`: log-probabilities for a file of requests.
 
 pub(crate) const LONG_ABOUT: &str = "\
 Compute label or token log-probabilities: the raw interface.

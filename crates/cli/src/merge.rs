@@ -1,4 +1,4 @@
-//! `probity merge`: one run out of the folders of its parts.
+//! `probity merge`: merges the shards of a run.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) struct MergeArgs {
     resume: bool,
 }
 
-/// The command of a part is none that this version knows.
+/// This version does not know the command of a shard.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("`probity {command}` is not the command of a run: {why}")]
 #[diagnostic(help("merge parts made by this version, in the folder where they were run"))]
@@ -48,7 +48,7 @@ pub(crate) struct NoRunCommand {
 }
 
 impl MergeArgs {
-    /// `planned_run` understands the arguments of a run; of a recipe that of the name.
+    /// `planned_run` parses the arguments of a run; for a recipe it selects the run with this name.
     pub(crate) fn run(
         &self,
         global: Global,

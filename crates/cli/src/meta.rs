@@ -1,4 +1,4 @@
-//! `probity meta`: how well scores agree with what people said.
+//! `probity meta`: agreement of scores with human judgements.
 
 use std::ffi::OsString;
 

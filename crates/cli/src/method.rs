@@ -1,4 +1,4 @@
-//! A method of the registry as a command, and plans as they are told on a terminal.
+//! Commands of registered methods, and running plans on a terminal.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     of_plan(with_options(command, &stage_options(method)))
 }
 
-/// A command whose stage may be gone on with: a run that is there already has to be named.
+/// A command whose run can be resumed, which requires the folder.
 pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
 
-/// What a command line asks for.
+/// The stage that a command line requests.
 pub(crate) fn stage(method: &'static dyn DynMethod, matches: &ArgMatches) -> miette::Result<PlannedRun> {
     Ok(PlannedRun::new(method, &typed_options(matches, &stage_options(method)), None)?)
 }
 
-/// A command line as a plan of one stage, run.
+/// Runs a command line as a plan of one stage.
 pub(crate) fn run(
     method: &'static dyn DynMethod,
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> miette::Result<Completed> {
     let mut stage = stage(method, matches)?;
-    // A dry run writes nothing, and needs no folder; what is computed from labels alone can be had again.
+    // A dry run writes nothing, and results computed from labels alone can be recomputed: neither needs a folder.
     if !stage.run.ask.dry_run && stage.needs.model {
         let config = UserConfig::load()?;
         stage.run.output.out.get_or_insert_with(|| config.folder_of_its_own(method.name()));
@@ -48,7 +48,7 @@ pub(crate) fn run(
     run_plan(&Plan::single_stage(stage, typed(arguments)), None, Terminal::new(global), global)
 }
 
-/// Checks a plan, runs it, and says how its stages ended and what they come to together.
+/// Checks a plan, runs it, and reports how its stages ended.
 pub(crate) fn run_plan(
     plan: &Plan,
     report: Option<&RecipeReport>,
@@ -59,14 +59,14 @@ pub(crate) fn run_plan(
     let terminal = Arc::new(terminal);
     let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
     let ends = plan.run(ready, &context).inspect_err(|error| {
-        // Without kept answers there is nothing to go on with.
+        // Without stored answers there is nothing to resume.
         let goes_on =
             |stage: &&PlannedRun| !stage.run.keep.no_store && !stage.run.ask.dry_run && stage.run.output.out.is_some();
         if was_interrupted(error)
             && let Some(stage) = plan.stages.iter().find(goes_on)
         {
-            // The folder may be called by the time: typed again, the same command would begin another. A recipe names
-            // its folders.
+            // A folder named after the time must be passed, since the same command would create another. Recipes name
+            // their folders.
             let out = stage.run.output.out.as_ref().filter(|_| plan.recipe.is_none());
             let out = out.map(|out| format!("--out {} ", out.display())).unwrap_or_default();
             terminal.reporter().say(&format!("run the same command with {out}--resume to continue"));
@@ -90,11 +90,11 @@ pub(crate) fn run_plan(
 
 /// The arguments without the program's name.
 pub(crate) fn typed(arguments: &[OsString]) -> Vec<String> {
-    // The manifest is JSON, which has no place for bytes that are no Unicode.
+    // The manifest is JSON, which cannot contain invalid Unicode.
     arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Arguments without these flags, and without these options and their values.
+/// Removes flags, and options with their values.
 pub(crate) fn without(arguments: &[String], flags: &[&str], options: &[&str]) -> Vec<String> {
     let mut left = Vec::new();
     let mut arguments = arguments.iter();

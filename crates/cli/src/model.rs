@@ -1,4 +1,4 @@
-//! `probity model`: which models there are, getting and checking them.
+//! `probity model`: lists, downloads and checks models.
 
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,7 @@ impl ModelCommand {
                     let of_hub =
                         HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
                     let path = match of_hub {
-                        // Known models go the other way: their hashes are built in, and these are what the hub states.
+                        // Not used for known models: their hashes are built in, while these come from the hub.
                         Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
                             return Err(ModelError::OneRevision { name: name.clone() }.into());
@@ -128,7 +128,7 @@ impl ModelCommand {
     }
 }
 
-/// The model of that name; the error suggests the nearest and lists the rest.
+/// The known model with this name; the error suggests the nearest name and lists all.
 pub(crate) fn known(name: &str) -> miette::Result<&'static KnownModel> {
     if let Some(model) = known_model(name) {
         return Ok(model);
@@ -138,7 +138,7 @@ pub(crate) fn known(name: &str) -> miette::Result<&'static KnownModel> {
     Err(ModelError::Unknown { name: name.to_owned(), near, known }.into())
 }
 
-/// Why a model cannot be fetched or looked at.
+/// Why a model cannot be downloaded or inspected.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum ModelError {
     #[error("unknown model `{name}`{near}\n  known models: {known}")]
@@ -190,7 +190,7 @@ fn is_cpu(devices: DeviceList) -> bool {
     devices.first() == DeviceChoice::Cpu
 }
 
-/// Architectures with what each is and how it is run.
+/// Prints the supported architectures.
 fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
     let told = |kind| match kind {
         ArchitectureKind::Decoder | ArchitectureKind::Bridged => ("decoder", "every method"),
@@ -226,7 +226,7 @@ fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Judges of the hub, each with the most exact weights that fit.
+/// Prints judge models of the hub, each with the most precise weights that fit.
 fn judge_listing(devices: DeviceList, memory: Option<u64>, all: bool) -> miette::Result<()> {
     let mut rows = Vec::new();
     let mut larger = Vec::new();
@@ -263,7 +263,7 @@ fn judge_listing(devices: DeviceList, memory: Option<u64>, all: bool) -> miette:
     Ok(())
 }
 
-/// A line for each way to store a judge's weights.
+/// A line for each format of a judge's weights.
 fn judge_json(judge: &'static KnownJudge, devices: DeviceList, memory: Option<u64>) -> impl Iterator<Item = String> {
     judge.variants.iter().map(move |variant| {
         let bytes = judge.weight_bytes(variant.weights);
@@ -304,7 +304,7 @@ fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMe
             }))
         };
         let mut shares: Vec<Value> = memory.shares.iter().filter_map(share).collect();
-        // Of a model on one device it is said as it always was.
+        // One device is an object rather than a list, as in earlier versions.
         if shares.len() > 1 { Some(shares.into()) } else { shares.pop() }
     });
     let files: Vec<_> =
@@ -325,7 +325,7 @@ fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMe
     .to_string()
 }
 
-/// Makes the model be here; its folder.
+/// Downloads the model if necessary; returns its folder.
 #[cfg(feature = "hub")]
 pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miette::Result<PathBuf> {
     use hub::fetch::{FetchSource, Fetcher};
@@ -346,7 +346,7 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miet
     Ok(fetched.folder)
 }
 
-/// Makes a model of the hub be here, at the commit that its revision is now; what `--model` finds.
+/// Downloads a model of the hub at the current commit of its revision; returns the name for `--model`.
 #[cfg(feature = "hub")]
 fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> miette::Result<PathBuf> {
     use hub::fetch::Fetcher;
@@ -367,24 +367,24 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> miett
     }
     fetcher.get_from_hub(&plan, &mut reporter)?;
     reporter.finish();
-    // Looked for as `--model` looks for it: what is said next is a promise.
+    // Located as `--model` would, because the message promises that it works.
     let located = locate_in(&places, &name.to_string())?;
     reporter.say(&format!("{shown}: downloaded, hashes match those of the hub; use it with --model {name}"));
     Ok(located.path)
 }
 
-/// Without the feature `hub` there is nothing to fetch with.
+/// Without the feature `hub` nothing can be downloaded.
 #[cfg(not(feature = "hub"))]
 fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> miette::Result<PathBuf> {
     let hint = "download it elsewhere and pass its path, or build with the default features".to_owned();
     Err(ModelError::NoNetwork { name: name.to_string(), hint }.into())
 }
 
-/// Without the feature `hub` there is nothing to fetch with.
+/// Without the feature `hub` nothing can be downloaded.
 #[cfg(not(feature = "hub"))]
 pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> miette::Result<PathBuf> {
     let places = SearchPaths::from_env()?;
-    // `demo` asks for its model each time: what is here already needs no network.
+    // `demo` always calls this; an existing model needs no network.
     if locate_in(&places, model.name).is_ok() {
         return Ok(places.folder(model));
     }
@@ -429,7 +429,7 @@ fn verify_model(places: &SearchPaths, model: &KnownModel, reporter: &mut Reporte
     Ok(())
 }
 
-/// The hash of a file, and whose it is.
+/// Prints the hash of a file, and the known models that contain the file.
 fn verify_file(path: &Path, reporter: &mut Reporter) -> miette::Result<()> {
     let shown = path.display();
     let found = std::fs::metadata(path).map_err(FileError::context(format!("cannot read {shown}")))?;

@@ -1,4 +1,4 @@
-//! Options on a command line: clap as one adapter of what crates define as types.
+//! Converts typed options into clap arguments.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use probity_options::{GivenOptions, OptionKind, OptionSpec, Options, read, specs
 use probity_session::{ErrorText, SessionError, UserConfig};
 use serde_json::Value;
 
-/// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
+/// Options of a type for clap's derive: `#[command(flatten)] model: Typed<ModelOptions>`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Typed<P>(pub(crate) P);
 
@@ -45,18 +45,18 @@ impl<P: Options> FromArgMatches for Typed<P> {
     }
 }
 
-/// Options that a command takes as they are typed, to be read with others.
+/// A set of options that is parsed later, together with others.
 pub(crate) trait OptionSet {
-    /// All of them.
+    /// All options.
     fn specs() -> Vec<OptionSpec>;
 
-    /// The command, where they are told otherwise than in a recipe.
+    /// Changes what differs between a command and a recipe.
     fn adjust_command(command: Command) -> Command {
         command
     }
 }
 
-/// What was typed of a set of options.
+/// The typed values of a set of options.
 #[derive(Debug, Clone)]
 pub(crate) struct TypedGiven<S> {
     pub(crate) given: GivenOptions,
@@ -84,23 +84,23 @@ impl<S: OptionSet> FromArgMatches for TypedGiven<S> {
     }
 }
 
-/// The command with these options too.
+/// Adds options to a command.
 pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
-    // A key of an option is understood as an option too, as it was before it became a key.
+    // Keys of an option are also options, as in earlier versions.
     let with_keys = |command: Command, spec: &OptionSpec| {
         command.arg(argument(spec)).args(spec.keys.iter().map(|key| argument(key).hide(true)))
     };
     specs.iter().fold(command, with_keys)
 }
 
-/// What was typed, by field, and what the user's file says of how to compute; the rest is left to the defaults of whoever
-/// reads it.
+/// The typed values by field, with the user's defaults for `--compute`. Other defaults are added when the values are
+/// read.
 pub(crate) fn typed_options(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions {
     let mut given = GivenOptions::new();
     for spec in specs.iter().flat_map(|spec| std::iter::once(spec).chain(&spec.keys)) {
         let id = spec.field.as_str();
-        // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the
-        // model of the configuration comes as the default of a required option.
+        // Values that clap fills in are skipped, because `run` would prefer them to those of the recipe. The default
+        // model of the configuration is an exception: it comes as the default of a required option.
         let is_typed = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
         if !is_typed(id) && (!spec.is_required || spec.unless.as_deref().is_some_and(is_typed)) {
             continue;
@@ -110,17 +110,17 @@ pub(crate) fn typed_options(matches: &ArgMatches, specs: &[OptionSpec]) -> Given
             continue;
         }
         let texts = matches.get_many::<String>(id).into_iter().flatten();
-        // What a shell completes is not checked here: whoever reads it says what is wrong.
+        // Completed values are not validated here; errors are reported when they are read.
         let mut values = texts.map(|text| spec.parse(text).unwrap_or_else(|_| text.as_str().into()));
         let value = if spec.is_list { Some(Value::Array(values.collect())) } else { values.next() };
         given.extend(value.map(|value| (id.to_owned(), value)));
     }
-    // A file that cannot be read was an error before anything was parsed.
+    // An unreadable file has already been reported before parsing.
     UserConfig::load().unwrap_or_default().add_compute(specs, &mut given);
     given
 }
 
-/// The option as clap has it. What its values may be is told by the definition alone.
+/// The clap argument for an option. Its definition alone decides which values are valid.
 fn argument(spec: &OptionSpec) -> Arg {
     let argument = Arg::new(spec.field.clone()).long(spec.long());
     let argument = match &spec.unless {
@@ -138,7 +138,7 @@ fn argument(spec: &OptionSpec) -> Arg {
     }
     let form = if spec.form.is_empty() { spec.field.to_uppercase() } else { spec.form.clone() };
     let argument = argument
-        // A text may begin with a dash, as a list of criteria does.
+        // A text may begin with a dash, like a list of criteria.
         .allow_hyphen_values(form.contains("TEXT"))
         .value_delimiter(form.ends_with(",…").then_some(','))
         .action(if spec.is_list { ArgAction::Append } else { ArgAction::Set })
@@ -147,7 +147,7 @@ fn argument(spec: &OptionSpec) -> Arg {
     argument.default_values(spec.typed_defaults())
 }
 
-/// Help of one paragraph has no final period; of several the first is the short one.
+/// Help of one paragraph has no final period; of several, the first is the short one.
 fn help(argument: Arg, text: &str) -> Arg {
     let short = |text: &str| text.strip_suffix('.').unwrap_or(text).to_owned();
     match text.split_once("\n\n") {
@@ -165,13 +165,13 @@ fn parser(spec: &OptionSpec) -> ValueParser {
         return PossibleValuesParser::new(choices.iter().map(value)).into();
     }
     let spec = spec.clone();
-    // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
+    // Checked here but kept as text, so that one type serves all options; it is read later with the same specification.
     ValueParser::from(move |text: &str| {
         spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongOptionValue(ErrorText::from_error(&error)))
     })
 }
 
-/// Why a text is no value, hint and all: clap prints what an error says, and nothing else of it.
+/// Why a text is invalid, with the hint: clap prints only an error's message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongOptionValue(ErrorText);

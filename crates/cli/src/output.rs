@@ -1,4 +1,4 @@
-//! Files that a command writes.
+//! Output files.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::error::OutputError;
 use crate::exit::closed_pipe;
 use crate::terminal::visible_json;
 
-/// Standard output for lines of JSON: on a terminal, characters that it would obey are escaped.
+/// Standard output for JSON lines; on a terminal, control characters are escaped.
 pub(crate) struct Stdout {
     terminal: bool,
 }
@@ -38,12 +38,12 @@ impl Write for Stdout {
     }
 }
 
-/// Whether an output of that name goes to standard output.
+/// Whether this name means standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// An output that would replace what it is made from.
+/// An output that would replace its input.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{} is an input and would be overwritten by the output", path.display())]
 #[diagnostic(help("choose another name for the output"))]
@@ -51,7 +51,7 @@ struct ReplacesInput {
     path: PathBuf,
 }
 
-/// Refuses an output that is the same file as an input.
+/// Fails if the output is the same file as an input.
 pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
     match (input.canonicalize(), out.canonicalize()) {
         (Ok(input), Ok(found)) if input == found => Err(ReplacesInput { path: out.to_owned() }.into()),
@@ -67,17 +67,17 @@ struct Exists {
     path: PathBuf,
 }
 
-/// Refuses a file that exists unless it may be overwritten. Devices and pipes can be written to.
+/// Fails if the file exists and may not be overwritten. Devices and pipes are allowed.
 pub(crate) fn spare_existing(out: &Path, overwrite: bool) -> miette::Result<()> {
     if !overwrite && out.is_file() { Err(Exists { path: out.to_owned() }.into()) } else { Ok(()) }
 }
 
-/// The folder that a file lies in.
+/// The folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// An output that a run has written.
+/// An output that would replace a file of a run.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{} belongs to a run", path.display())]
 #[diagnostic(help("choose another name for the output"))]
@@ -85,7 +85,7 @@ pub(crate) struct FileOfARun {
     pub(crate) path: PathBuf,
 }
 
-/// Refuses an output that a run has written: nothing replaces that.
+/// Fails if the output is a file of a run, which is never replaced.
 pub(crate) fn spare_run(out: &Path) -> Result<(), FileOfARun> {
     let name = out.file_name().unwrap_or_default();
     let is_of_a_run = Manifest::read(folder_of(out))
@@ -93,8 +93,8 @@ pub(crate) fn spare_run(out: &Path) -> Result<(), FileOfARun> {
     if is_of_a_run { Err(FileOfARun { path: out.to_owned() }) } else { Ok(()) }
 }
 
-/// Writes a file, whole or not at all, or to standard output for `-`. A reader that has closed the pipe has all that it
-/// wanted, as in [`print`](crate::terminal::print).
+/// Writes a file atomically, or to standard output for `-`. A closed pipe is no error, as in
+/// [`print`](crate::terminal::print).
 pub(crate) fn write_output(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> miette::Result<()>,
@@ -103,7 +103,7 @@ pub(crate) fn write_output(
         return write_whole(path, write);
     }
     let mut out = io::BufWriter::new(Stdout::new());
-    // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
+    // Without an explicit flush, dropping the writer would hide the error of a full disk.
     let written = write(&mut out).and_then(|()| Ok(out.flush().map_err(OutputError::from)?));
     match written {
         Err(error) if causes(error.as_ref()).any(closed_pipe) => Ok(()),
@@ -111,7 +111,7 @@ pub(crate) fn write_output(
     }
 }
 
-/// [`write_output`] of a text.
+/// Writes a text with [`write_output`].
 pub(crate) fn write_text(path: &Path, text: &str) -> miette::Result<()> {
     write_output(path, |writer| Ok(writer.write_all(text.as_bytes()).map_err(OutputError::from)?))
 }

@@ -1,4 +1,4 @@
-//! How the stages of a plan ended.
+//! Summary of how the stages of a plan ended.
 
 use probity_methods::Conclusion;
 use probity_session::{InShort, RunEnd, RunOutcome};
@@ -7,7 +7,7 @@ use crate::events::verdict_text;
 use crate::exit::Completed;
 use crate::terminal::{print, table, visible_line, wrapped};
 
-/// What a recipe's stages say, how far to trust it, and their table.
+/// Prints the conclusions of a recipe's stages and their table.
 pub(crate) fn conclude(ends: &[RunEnd<'_>]) -> miette::Result<()> {
     let verdict: Vec<Conclusion> = ends.iter().flat_map(verdict).collect();
     if !verdict.is_empty() {
@@ -20,10 +20,10 @@ pub(crate) fn conclude(ends: &[RunEnd<'_>]) -> miette::Result<()> {
     Ok(())
 }
 
-/// Of more conclusions than this the end says no reasons: they stand with each stage's own tables.
+/// With more conclusions the reasons are omitted; each stage has printed them.
 const MOST_REASONS: usize = 8;
 
-/// What a stage says, under its name.
+/// A stage's conclusions with its name.
 fn verdict(end: &RunEnd<'_>) -> Vec<Conclusion> {
     let name = end.stage.name();
     let named = |one: &Conclusion| {
@@ -33,7 +33,7 @@ fn verdict(end: &RunEnd<'_>) -> Vec<Conclusion> {
     end.in_short().into_iter().flat_map(|found| &found.verdict).map(named).collect()
 }
 
-/// A line for each conclusion.
+/// One line per conclusion.
 fn short_text(verdict: &[Conclusion]) -> String {
     let line = |one: &Conclusion| {
         let (about, trust) = (one.about.as_deref().unwrap_or_default(), one.trust.to_string().to_uppercase());
@@ -57,13 +57,13 @@ fn row(end: &RunEnd<'_>) -> Vec<String> {
     heads.into_iter().chain([outcomes, found, out].map(Option::unwrap_or_default)).collect()
 }
 
-/// What the plan comes to.
+/// The result of the plan.
 pub(crate) fn done(ends: &[RunEnd<'_>]) -> Completed {
     let unscored = |end: &RunEnd<'_>| {
         end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
     };
     match () {
-        // First, since 1 says that all was done.
+        // First, because 1 means that everything was done.
         () if ends.iter().any(|end| matches!(end.ended, RunOutcome::Failed)) => Completed::InPart,
         () if ends.iter().any(unscored) => Completed::Unscored,
         () => Completed::Success,

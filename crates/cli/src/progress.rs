@@ -1,5 +1,5 @@
-//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs;
-//! with `--quiet` only these.
+//! Progress on standard error: a bar on a terminal, occasional lines elsewhere, JSON lines for other programs; with
+//! `--quiet` only these.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use crate::global::{Global, ProgressArg};
 use crate::terminal::{counted, eprint_line, eprint_wrapped, size, thousands, visible};
 
-/// Between two lines where there is no terminal.
+/// Interval between lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
-/// Between two lines of JSON.
+/// Interval between lines of JSON.
 const EVENT_EVERY: Duration = Duration::from_millis(500);
 
-/// The seconds that are told of work which is not done, where hardly any are left.
+/// Minimum number of seconds reported for unfinished work.
 const SOON: f64 = 0.1;
 
-/// From so many answers on, a share of low mass tells something.
+/// Minimum number of answers before a share of low mass is reported.
 const ENOUGH: u64 = 50;
 
-/// What a step counts.
+/// The unit of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepUnit {
     Bytes,
@@ -36,7 +36,7 @@ enum StepUnit {
 }
 
 impl StepUnit {
-    /// Of one.
+    /// The singular.
     fn name(self) -> &'static str {
         match self {
             Self::Bytes => "byte",
@@ -53,7 +53,7 @@ enum How {
     Json,
 }
 
-/// Tells how far a command is.
+/// Reports the progress of a command.
 pub(crate) struct Reporter {
     quiet: bool,
     how: How,
@@ -67,21 +67,21 @@ struct ProgressStep {
     unit: StepUnit,
     total: Option<u64>,
     done: u64,
-    /// What of this was there before: it makes no rate.
+    /// Amount that existed before the step; it does not count for the rate.
     here_before: u64,
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
-    // Shared with the bar, which asks for the rate from a thread of its own.
+    // Shared with the bar, which reads the rate from its own thread.
     tokens: Arc<Watched>,
-    /// Answers that were there already in the steps before.
+    /// Number of stored answers found in earlier steps.
     found_before: usize,
-    /// How many answers ended how, where something is to be said about them.
+    /// Outcomes worth reporting, with their counts.
     noted: BTreeMap<String, u64>,
     warned: bool,
 }
 
-/// The tokens of the model that a step asks, which may be loaded after it began.
+/// Tokens of the step's model, which may be loaded after the step began.
 #[derive(Default)]
 struct Watched(Mutex<Option<StepTokens>>);
 
@@ -95,7 +95,7 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.rate_and_left(total)
     }
 
-    /// So many answers of this step were there already.
+    /// Sets the number of stored answers found in this step.
     fn found(&self, found: u64) {
         if let Some(tokens) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             tokens.found = found;
@@ -104,14 +104,14 @@ impl Watched {
     }
 }
 
-/// A model's tokens since a step began to ask it.
+/// A model's tokens since a step's first query.
 struct StepTokens {
     progress: Arc<TokenProgress>,
     computed: u64,
     seen: u64,
-    /// Answers that were there already, which the model does not see.
+    /// Stored answers, which do not reach the model.
     found: u64,
-    /// When the first of the tokens was asked for.
+    /// Start of the computation.
     since: Instant,
 }
 
@@ -126,7 +126,7 @@ impl StepTokens {
         }
     }
 
-    /// Tokens per second, and the seconds that are left of `total` questions; `None` before anything was computed.
+    /// Tokens per second, and the seconds left for `total` queries; `None` before anything was computed.
     fn rate_and_left(&mut self, total: u64) -> Option<(f64, f64)> {
         self.wait();
         let rate = (self.progress.computed() - self.computed) as f64 / self.since.elapsed().as_secs_f64();
@@ -134,7 +134,7 @@ impl StepTokens {
         (rate > 0.0).then(|| (rate, self.progress.left(unseen) as f64 / rate))
     }
 
-    /// Time in which answers are looked up, and nothing is computed yet, says nothing of how fast the model is.
+    /// Excludes the time for looking up stored answers before the first computation.
     fn wait(&mut self) {
         if self.progress.computed() == self.computed && self.progress.seen() == self.seen {
             self.since = Instant::now();
@@ -143,7 +143,7 @@ impl StepTokens {
 }
 
 impl Reporter {
-    /// Reports to standard error as the command's options say.
+    /// A reporter to standard error with the command's options.
     pub(crate) fn new(global: Global) -> Self {
         let how = match global.progress {
             ProgressArg::Json => How::Json,
@@ -153,7 +153,7 @@ impl Reporter {
         Self { quiet: global.quiet, how, step: None, tokens: None, found: None }
     }
 
-    /// The same without a bar: for a command whose answers go to the same terminal as they come.
+    /// Disables the bar, for commands that stream answers to the same terminal.
     #[must_use]
     pub(crate) fn without_bar(mut self) -> Self {
         if self.how == How::Bar {
@@ -162,7 +162,7 @@ impl Reporter {
         self
     }
 
-    /// Rates and times are told by the tokens of this model from now on: questions cost too different amounts.
+    /// Bases rates and times on this model's tokens, because queries differ too much in cost.
     pub(crate) fn watch(&mut self, progress: &Arc<TokenProgress>) {
         self.tokens = Some(progress.clone());
         if let Some(step) = self.step.as_ref().filter(|step| step.unit == StepUnit::Questions) {
@@ -170,19 +170,19 @@ impl Reporter {
         }
     }
 
-    /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
+    /// Prints a message, unless `--quiet` is set. Errors and warnings ignore `--quiet`.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
             self.print_event("message", text);
         }
     }
 
-    /// A line that is told even with `--quiet`.
+    /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
         self.print_event("warning", text);
     }
 
-    /// An error that does not end the command; told as [`message`](probity_session::message) words it.
+    /// Prints an error that does not end the command, formatted like [`message`](probity_session::message).
     pub(crate) fn error(&self, text: &str) {
         self.print_event("error", text);
     }
@@ -193,14 +193,14 @@ impl Reporter {
         }
         let text = if event == "warning" { visible(&format!("warning: {text}")) } else { visible(text) };
         match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
-            // Told past the bar, a line would be drawn over at the next tick.
+            // Printed without the bar's knowledge, the line would be overwritten at the next tick.
             Some(bar) => bar.suspend(|| eprint_wrapped(&text)),
             None => eprint_wrapped(&text),
         }
     }
 
-    /// An answer ended so: what leaves a question open is counted beside the progress, and many answers of low mass are
-    /// told once.
+    /// Counts an outcome. Outcomes without an answer are shown beside the progress, and many answers of low mass cause
+    /// one warning.
     pub(crate) fn outcome(&mut self, name: &str) {
         let Some(step) = &mut self.step else { return };
         if matches!(name, "scored" | "tie") {
@@ -220,17 +220,17 @@ impl Reporter {
         }
     }
 
-    /// Answers that were there already are counted here: no rate, and no time that is left, is told by them.
+    /// Watches the number of stored answers, which are excluded from rates and times.
     pub(crate) fn looks_up(&mut self, found: &Arc<AtomicUsize>) {
         self.found = Some(found.clone());
     }
 
-    /// `done` questions are answered, of `total` where it is known how many there are.
+    /// Reports that `done` queries are answered, of `total` if known.
     pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
         self.count(what, StepUnit::Questions, done, total);
     }
 
-    /// `done` of `total` candidates have their score.
+    /// Reports that `done` of `total` candidates have scores.
     pub(crate) fn candidates(&mut self, what: &str, done: usize, total: usize) {
         self.count(what, StepUnit::Candidates, done, Some(total));
     }
@@ -238,7 +238,7 @@ impl Reporter {
     fn count(&mut self, what: &str, unit: StepUnit, done: usize, total: Option<usize>) {
         let of = total.map(|total| total as u64);
         match &mut self.step {
-            // With nothing done a step begins, also under the words of the one before.
+            // With nothing done a new step begins, even if it has the same name.
             Some(step) if step.unit == unit && step.what == what && done > 0 => step.set_total(of),
             _ => self.start(what, unit, of),
         }
@@ -251,7 +251,7 @@ impl Reporter {
         }
     }
 
-    /// Ends the step that is shown.
+    /// Ends the current step.
     pub(crate) fn finish(&mut self) {
         if let Some(step) = self.step.take() {
             if let Some(bar) = &step.bar {
@@ -259,14 +259,14 @@ impl Reporter {
             }
             if self.how == How::Json {
                 Self::event("end", &step);
-            // Of bytes, whoever asked for them says what came of it.
+            // The caller reports the result of a download.
             } else if step.unit != StepUnit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }
         }
     }
 
-    /// Asked for by name, progress in JSON is told with `--quiet` too.
+    /// JSON progress was requested explicitly, so `--quiet` does not apply.
     fn event(event: &str, step: &ProgressStep) {
         emit(&step.event(event));
     }
@@ -328,7 +328,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        // An error is printed when the reporter is gone, and must not stand behind a bar.
+        // An error is printed after the reporter is dropped, and must not follow a bar.
         if let Some(bar) = self.step.take().and_then(|step| step.bar) {
             bar.finish_and_clear();
         }
@@ -359,7 +359,7 @@ fn bar(what: &str, unit: StepUnit, total: Option<u64>, tokens: Arc<Watched>) -> 
 }
 
 impl ProgressStep {
-    /// How many there are may come to be known on the way.
+    /// The total may become known later.
     fn set_total(&mut self, total: Option<u64>) {
         if self.total != total {
             self.total = total;
@@ -384,7 +384,7 @@ impl ProgressStep {
         )
     }
 
-    /// The same for programs; what is not known is null.
+    /// The progress as JSON; unknown values are null.
     fn event(&self, event: &str) -> Value {
         let seconds = self.started.elapsed().as_secs_f64();
         let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
@@ -415,7 +415,7 @@ impl ProgressStep {
         };
         let time = match (self.total, by_tokens) {
             (Some(total), Some((_, left))) if self.done < total => left_text(left),
-            // Of questions only the model's tokens tell: answers that were there come at once.
+            // Only the model's tokens give a rate for queries, since stored answers are returned immediately.
             (Some(total), None)
                 if self.done < total && self.done > self.here_before && self.unit != StepUnit::Questions =>
             {
@@ -427,12 +427,12 @@ impl ProgressStep {
     }
 }
 
-/// One object on a line of standard error.
+/// Prints an object as one line of standard error.
 pub(crate) fn emit(event: &Value) {
     eprint_line(&event.to_string());
 }
 
-/// `3 min 20 s left`; never nothing, since something is left.
+/// `3 min 20 s left`; never zero, since the work is unfinished.
 fn left_text(seconds: f64) -> String {
     if seconds < 1.0 { "less than 1 s left".to_owned() } else { format!("{} left", seconds_text(seconds)) }
 }
@@ -460,7 +460,7 @@ impl hub::TransferProgress for Reporter {
     fn resume(&mut self, bytes: u64) {
         self.set(bytes);
         if let Some(step) = &mut self.step {
-            // Bytes that were there would count as fetched in this instant, and the rest would seem to take no time.
+            // Existing bytes would count as fetched just now, and the time left would be near zero.
             step.here_before = bytes;
             if let Some(bar) = &step.bar {
                 bar.reset_eta();
@@ -507,12 +507,12 @@ mod tests {
 
     #[test]
     fn what_was_there_before_makes_no_rate() {
-        // 900 of 1,000 bytes were here: the 50 that came in ten seconds say that 50 more take as long.
+        // 900 of 1,000 bytes existed: 50 took ten seconds, so the other 50 need as long.
         let line = step(StepUnit::Bytes, 950, 900).line();
         assert!(line.ends_with("10 s left"), "{line}");
         let nothing_yet = step(StepUnit::Bytes, 900, 900).line();
         assert!(!nothing_yet.contains("left"), "{nothing_yet}");
-        // Questions without a model that computes have no rate at all.
+        // Without a computing model there is no rate.
         let answered = step(StepUnit::Questions, 449, 0).line();
         assert!(!answered.contains("left") && !answered.contains("/s"), "{answered}");
     }

@@ -1,4 +1,4 @@
-//! `probity prompts`: the prompts that ship with probity, to be read and to be made one's own.
+//! `probity prompts`: shows and exports the built-in prompts.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -16,7 +16,7 @@ use crate::global::Global;
 use crate::progress::Reporter;
 use crate::terminal::{print, wrapped};
 
-/// How the help goes on.
+/// The long help.
 pub(crate) const LONG_ABOUT: &str = "\
 List, show and export the prompts that ship with probity
 
@@ -138,7 +138,7 @@ fn of_method(method: Option<&str>) -> miette::Result<Vec<Shipped>> {
     Ok(of_method)
 }
 
-/// The prompt of that name; without its method where no other has the name.
+/// The prompt with this name; the method may be omitted if the name is unique.
 fn known(name: &str) -> miette::Result<Shipped> {
     let mut named: Vec<Shipped> =
         all().into_iter().filter(|shipped| shipped.id() == name || shipped.prompt.name() == name).collect();
@@ -182,8 +182,8 @@ impl ExportArgs {
             .into_iter()
             .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
             .collect();
-        // Nothing is written where something is in the way.
-        // A link that leads nowhere counts too: `create_new` would fail at it, with half of the files written.
+        // Writes nothing if one of the files exists. Broken links count as well: `create_new` would fail on one after
+        // writing half of the files.
         let in_the_way =
             files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
         if let Some(path) = in_the_way {
@@ -207,7 +207,7 @@ fn write(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
     let mut file = if overwrite {
         options.create(true).truncate(true).open(path)?
     } else {
-        // Something may have come there since it was looked for.
+        // The file may have been created in the meantime.
         options.create_new(true).open(path)?
     };
     file.write_all(text.as_bytes())

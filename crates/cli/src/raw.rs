@@ -1,5 +1,4 @@
-//! The raw interfaces to a model: a file's requests, line by line, and each answer as a line in the order of the
-//! requests.
+//! `logprobs` and `generate`: answers a file of requests, in order, one line each.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -66,7 +65,7 @@ pub(crate) struct RawArgs {
 }
 
 impl RawArgs {
-    /// Asks what the file's lines say.
+    /// Answers the requests of the file.
     pub(crate) fn run<L: AskedLine>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
         let out = self.out.as_deref().filter(|path| !is_stdout(path));
@@ -80,7 +79,7 @@ impl RawArgs {
         if self.dry_run {
             return self.dry_run(records, &context);
         }
-        // What cannot be written is told before a model is loaded.
+        // Reports outputs that cannot be written before a model is loaded.
         let table = match out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
@@ -93,7 +92,7 @@ impl RawArgs {
         done
     }
 
-    /// Answers the records into the table.
+    /// Writes the answers of the records to the table.
     fn answer<L: AskedLine>(
         &self,
         table: TableWriter,
@@ -108,7 +107,7 @@ impl RawArgs {
         let model = context.models.language(&OpenedModel::open(&self.model)?)?;
         let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
         context.events.notice(Notice::Found(recorded.found_so_far()));
-        // Whoever reads the answers through a pipe has each as it comes, and an interrupt loses none.
+        // Flushed after every answer: a reader of a pipe gets each immediately, and an interrupt loses none.
         let answers = AnswerWriter::new(table.with_flush_every(1), model.description().precision, context);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
@@ -118,8 +117,7 @@ impl RawArgs {
         }
         report_damaged(&recorded.damaged(), context.events.as_ref());
         let mut problems = records.into_problems();
-        // Told among the broken lines, by line: told after them, they would bring their hints into the middle of the
-        // list.
+        // Merged with the invalid lines, so that all are sorted by line and hints come last.
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         self.write_manifest(&json!({
             "probity": version, "arguments_given": given, "arguments_in_force": computing_in_force(model.options()),
@@ -153,7 +151,7 @@ fn is_empty_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
 }
 
-/// The exit code of a file with broken lines, which are told, or without.
+/// Reports invalid lines, and returns the exit code if there are any.
 fn report_problems(problems: LineProblems) -> Option<Completed> {
     if problems.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Completions and manual pages, made from the command line itself.
+//! Shell completions and manual pages, generated from the command line.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `probity report`: what runs came to, for people and for other programs.
+//! `probity report`: results of runs for people and programs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -93,11 +93,11 @@ pub(crate) struct RecipeReport {
     pub(crate) options: ReportOptions,
     /// The lines of its options in the recipe.
     pub(crate) lines: BTreeMap<String, usize>,
-    /// Of all runs of the recipe, in its order.
+    /// The folders of all runs of the recipe, in order.
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// Why an output has no place under a name.
+/// Why an output cannot have this name.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TakenName {
     #[error("{} is there already and is no {kind}", path.display())]
@@ -122,7 +122,7 @@ impl ReportArgs {
 }
 
 impl RecipeReport {
-    /// Tells of outputs that will have no place: after hours of work nobody wants to hear it.
+    /// Reports outputs that cannot be written, before hours of computation.
     pub(crate) fn check_places(&self, problems: &mut PlanProblems) {
         let of_runs: Vec<PathBuf> = self.folders.iter().map(|folder| resolved(folder)).collect();
         for (option, error) in self.options.without_place(&of_runs) {
@@ -134,8 +134,8 @@ impl RecipeReport {
         }
     }
 
-    /// Reports on all runs that have finished: now, or before in a folder of a run that was left out. What was only
-    /// planned has changed none.
+    /// Reports on all finished runs, including earlier ones that were not selected this time. After a dry run nothing
+    /// has changed.
     pub(crate) fn report(&self, ends: &[RunEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
         let has_finished = |folder: &&PathBuf| {
             let end = ends.iter().find(|end| end.stage.run.output.out.as_ref() == Some(*folder));
@@ -150,9 +150,9 @@ impl RecipeReport {
 }
 
 impl ReportOptions {
-    /// Reports on the runs in those folders.
+    /// Reports on the runs in these folders.
     pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> miette::Result<()> {
-        // A recipe was asked before its runs, and the files that these wrote are known only now.
+        // Repeated after the runs of a recipe, because their files exist only now.
         self.spare_other_files()?;
         let runs = runs.iter().map(|path| ReportedRun::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
@@ -179,25 +179,25 @@ impl ReportOptions {
         Ok(())
     }
 
-    /// The outputs that are one file, by option; standard output is none.
+    /// Outputs that are one file, by option, without standard output.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [("html", &self.html), ("json", &self.json), ("markdown", &self.markdown), ("latex", &self.latex)];
         all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref().filter(|path| !is_stdout(path))?)))
     }
 
-    /// The outputs that are folders, by option.
+    /// Outputs that are folders, by option.
     fn folders(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [("csv", &self.csv), ("svg", &self.svg)];
         all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
     }
 
-    /// Refuses outputs in the place of something else.
+    /// Fails if an output would replace another file.
     fn spare_other_files(&self) -> miette::Result<()> {
         self.folders().try_for_each(|(option, path)| several(option, path))?;
         self.files().try_for_each(|(option, path)| self.own_name(option, path).and_then(|()| spare(option, path)))
     }
 
-    /// Refuses a file that an output before it has.
+    /// Fails if an earlier output has the same path.
     fn own_name(&self, second: &'static str, path: &Path) -> miette::Result<()> {
         match self.files().find(|(option, other)| *option == second || resolved(other) == resolved(path)) {
             Some((first, _)) if first != second => {
@@ -207,7 +207,7 @@ impl ReportOptions {
         }
     }
 
-    /// Why outputs cannot be written, by option. The folders are those of runs that will be there by then; resolved.
+    /// Outputs that cannot be written, by option. `of_runs` are the resolved run folders, which may not exist yet.
     fn without_place(&self, of_runs: &[PathBuf]) -> Vec<(&'static str, miette::Report)> {
         let file = |(option, path)| {
             let own_name = self.own_name(option, path).and_then(|()| spare(option, path));
@@ -226,7 +226,7 @@ impl ReportOptions {
 
     fn write_tables(&self, report: &RunReport, reporter: &Reporter) -> miette::Result<()> {
         if let Some(folder) = &self.csv {
-            // Some say a few words, and have no columns.
+            // Some tables are only text, without columns.
             let tables: Vec<&Table> = report.tables().filter(|table| !table.columns.is_empty()).collect();
             for table in &tables {
                 write_file(folder, &table.id, "csv", &probity_report::csv(table))?;
@@ -248,12 +248,12 @@ impl ReportOptions {
     }
 }
 
-/// Refuses standard output for what is several files.
+/// Fails if an output of several files is standard output.
 fn several(option: &'static str, path: &Path) -> miette::Result<()> {
     if is_stdout(path) { Err(TakenName::Several { option }.into()) } else { Ok(()) }
 }
 
-/// What outputs that are one file are, by option, with how they begin and a name for one.
+/// Outputs that are one file: option, description, first bytes and an example name.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("html", "page", "<!doctype html", "report.html"),
     ("json", "JSON of a report", "[\n  {\n    \"id\": ", "report.json"),
@@ -261,8 +261,7 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
     ("latex", "LaTeX of a report", "\\begin{table}", "report.tex"),
 ];
 
-/// Refuses a file in the place of something else: a report replaces what an earlier one has written so, and nothing
-/// replaces what a run has written.
+/// Fails if the path is another file. A report may be replaced by a report, but files of a run are never replaced.
 fn spare(option: &str, path: &Path) -> miette::Result<()> {
     spare_run(path)?;
     let kind = KINDS.iter().find(|(of, ..)| *of == option);
@@ -277,13 +276,13 @@ fn spare(option: &str, path: &Path) -> miette::Result<()> {
     Err(TakenName::SomethingElse { path: path.to_owned(), kind, example }.into())
 }
 
-/// An error where a file cannot be written to that place, when these folders of runs are there.
+/// An error if the file cannot be written once these run folders exist.
 fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
     let at = resolved(path);
     if of_runs.contains(&at) {
         return Err(TakenName::Folder { path: path.to_owned() }.into());
     }
-    // What a run is going to write; its tables are not known yet.
+    // Files that a run will write; the names of its tables are not known yet.
     let name = path.file_name().unwrap_or_default();
     let is_of_a_run = name == MANIFEST || name == SUMMARY || path.extension().is_some_and(|end| end == "jsonl");
     if is_of_a_run && at.parent().is_some_and(|folder| of_runs.iter().any(|run| run == folder)) {
@@ -291,7 +290,7 @@ fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
     }
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(TakenName::Folder { path: path.to_owned() }.into()),
-        // A device or a pipe is written to where it is.
+        // Devices and pipes are written directly.
         Ok(found) if !found.is_file() => return Ok(()),
         _ => {}
     }
@@ -306,13 +305,13 @@ fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
     Ok(check_writable(folder).map_err(unwritable(path, "written"))?)
 }
 
-/// That something could not be created or written there.
+/// The error of an output that cannot be created or written.
 fn unwritable(path: &Path, action: &str) -> impl FnOnce(io::Error) -> FileError {
     let what = format!("{} could not be {action}", path.display());
     |error| FileError::context(what)(error).with_hint("give a place that you may write to")
 }
 
-/// The folder is made where it is missing; files of these names are replaced.
+/// Creates the folder if missing; replaces files with these names.
 fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> miette::Result<()> {
     fs::create_dir_all(folder).map_err(FileError::context(format!("{} could not be created", folder.display())))?;
     write_text(&folder.join(format!("{name}.{extension}")), text)

@@ -1,4 +1,4 @@
-//! `probity serve`: a model that answers over HTTP.
+//! `probity serve`: an HTTP server for a model.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     max_waiting: u32,
 }
 
-/// An address, or this machine's name for itself.
+/// An address, or `localhost`.
 fn address(text: &str) -> Result<std::net::IpAddr, String> {
     if text == "localhost" {
         return Ok(std::net::IpAddr::from([127, 0, 0, 1]));
@@ -73,7 +73,7 @@ fn address(text: &str) -> Result<std::net::IpAddr, String> {
     text.parse().map_err(|_| "expected an address such as 127.0.0.1, ::1 or 0.0.0.0".to_owned())
 }
 
-/// Without the feature `serve` there is nothing to answer with.
+/// Without the feature `serve` there is no server.
 #[cfg(not(feature = "serve"))]
 mod refused {
     use super::ServeArgs;
@@ -114,7 +114,7 @@ mod served {
     use crate::interrupt;
     use crate::terminal::print;
 
-    /// Why a server is not begun.
+    /// Why the server cannot start.
     #[derive(Debug, thiserror::Error, miette::Diagnostic)]
     enum NotServed {
         #[error("{from} does not hold a valid token")]
@@ -135,12 +135,12 @@ mod served {
 
     impl ServeArgs {
         pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
-            // Texts that come one by one are written by one copy.
+            // One copy generates texts that arrive one at a time.
             let devices = self.model.computing.load_options().devices;
             if devices.has_copies() {
                 return Err(NotServed::Devices { devices }.into());
             }
-            // Before the model is loaded: a port that is taken is told at once.
+            // Before loading the model, so that a port in use is reported immediately.
             let server = Server::bind(self.options()?)?;
             let terminal = Arc::new(Terminal::new(global));
             let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
@@ -152,7 +152,7 @@ mod served {
             print(&format!("http://{address}"))?;
             std::io::Write::flush(&mut std::io::stdout()).map_err(OutputError::from)?;
             terminal.reporter().say(&format!("serving {}; press Ctrl-C to stop", self.id()));
-            // Pools of models that one run shares are none of a server's business: it keeps the one.
+            // The server keeps only this model, without a pool.
             drop(context.models);
             let model = Arc::into_inner(model).expect("the pool is gone, and nothing else was given the model");
             server.run(Arc::new(share_out(model)?), &|| context.interrupt.check().is_err())?;
@@ -174,7 +174,7 @@ mod served {
             })
         }
 
-        /// What requests call the model: of a path its last part, which tells nobody where it lies.
+        /// The model's name in requests; the last component of a path, which does not reveal the folder.
         fn id(&self) -> String {
             let model = &self.model.model;
             let last = Path::new(model).file_name().filter(|_| Path::new(model).exists());
@@ -201,7 +201,8 @@ mod served {
         }
     }
 
-    /// A third of the memory for keys and values goes to questions, as much to texts, between whose tokens questions are
+    /// Divides the memory for keys and values: a third for scoring, a third for generation, which interleaves with
+    /// scoring, and the rest for prefixes of future requests.
     /// answered, and the rest keeps beginnings for requests to come.
     fn share_out(mut model: Model) -> miette::Result<Model> {
         let options = model.options();

@@ -1,4 +1,4 @@
-//! `probity show`: a sample of a run with what the model saw and said.
+//! `probity show`: a sample of a run with the model's input and output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -59,10 +59,10 @@ pub(crate) struct RunShowArgs {
     all: bool,
 }
 
-/// The answers of a run; an error that says what to do where there are none.
+/// The answers of a run; the error has a hint if there are none.
 pub(crate) fn open_answers(run: &Path) -> miette::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
-    // A file that is not as it was written is nobody's to show.
+    // Modified files are not shown.
     manifest.check_files(run)?;
     let path = run.join(ANSWERS);
     if !path.exists() {
@@ -99,7 +99,7 @@ impl RunShowArgs {
         if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Completed::Success) }
     }
 
-    /// All tables of the run.
+    /// Prints all tables of the run.
     fn tables(&self) -> miette::Result<Completed> {
         let run = ReportedRun::open(&self.run)?;
         let verdict = run.verdict();
@@ -117,7 +117,7 @@ impl RunShowArgs {
         let name = self.model_name(manifest);
         let open = || -> miette::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
-            // Another model's template would show a prompt that was never asked.
+            // Another model's template would show a different prompt.
             if manifest.info.model["fingerprint"] != checkpoint.fingerprint()? {
                 return Err(ShowError::OtherFiles { name: name.to_owned() }.into());
             }
@@ -143,15 +143,15 @@ impl RunShowArgs {
         Ok(locate(self.model_name(manifest))?.with_adapter(manifest.info.model["adapter"].as_str().map(PathBuf::from)))
     }
 
-    /// The run's model, computing as it did.
+    /// The run's model with the run's options.
     fn load(&self, manifest: &Manifest) -> miette::Result<Model> {
         let of_run = |name: &str| manifest.info.arguments_in_force["model"][name].clone();
         let defaults = LoadOptions::default();
-        // Only what answers depend on is taken from the run: threads and budgets change no bit.
+        // Only options that affect answers: threads and budgets do not.
         let options = LoadOptions {
             precision: serde_json::from_value(of_run("precision"))
                 .map_err(JsonError::context("the manifest names no precision"))?,
-            // One of several copies is enough for the questions about one sample.
+            // One of several copies is enough for one sample.
             devices: of_run("device").as_str().unwrap_or("cpu").parse::<DeviceList>()?.one_copy(),
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
             ..defaults
@@ -162,7 +162,7 @@ impl RunShowArgs {
     }
 }
 
-/// The samples that were judged; none where the run keeps none.
+/// The judged samples; empty if the run has not stored them.
 fn samples(run: &Path) -> miette::Result<Vec<Sample>> {
     let path = run.join(SAMPLES);
     if path.exists() { Ok(SampleSource::new(&path).samples()?) } else { Ok(Vec::new()) }
@@ -190,7 +190,7 @@ enum ShowError {
     OtherModel { name: String },
 }
 
-/// Every sample with its questions and how they ended, in the order of the run.
+/// Lists every sample with its queries and their outcomes, in the order of the run.
 fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Completed> {
     let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
     let mut rows: Vec<(String, usize, BTreeMap<String, usize>)> = Vec::new();
@@ -223,7 +223,7 @@ fn heading(text: &str) -> String {
     format!("── {} ──", visible_line(text))
 }
 
-/// Everything that the data says about a sample.
+/// All texts of a sample.
 fn texts(sample: &Sample) -> String {
     let mut parts = vec![(format!("sample {}", sample.id), None)];
     let mut part = |name: String, text: &str| parts.push((name, Some(text.to_owned())));
@@ -254,7 +254,7 @@ fn texts(sample: &Sample) -> String {
     text
 }
 
-/// A table of questions with their answers in short.
+/// A table of queries with short answers.
 fn questions(asked: &[AskedRequest]) -> String {
     let row = |one: &AskedRequest| {
         let (said, mass) = match &one.answer {
@@ -303,8 +303,8 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
     }
 }
 
-/// What the model saw before the tokens that were asked about, tokens that steer it between ⟦ and ⟧. These two in a text are
-/// escaped.
+/// The model's input before the queried tokens, with control tokens between ⟦ and ⟧. These two characters are escaped
+/// in texts.
 fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
@@ -316,7 +316,7 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
     };
     let tokenizer = encoder.tokenizer();
     let mut text = String::new();
-    // Ordinary tokens are decoded together: a character may be spread over several.
+    // Ordinary tokens are decoded together, because a character may span several.
     for run in ids.chunk_by(|a, b| !tokenizer.steers(*a) && !tokenizer.steers(*b)) {
         if tokenizer.steers(run[0]) {
             let _ = write!(text, "⟦{}⟧", visible(&tokenizer.token_text(run[0])));
@@ -327,7 +327,7 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
     Ok(format!("{text}\n\n({})", counted(ids.len(), "token")))
 }
 
-/// An answer token by token.
+/// An answer by token.
 fn answer(answer: &AnyAnswer) -> String {
     match answer {
         AnyAnswer::Score(ScoreResult { answer: None, .. }) => "no answer".to_owned(),
@@ -403,7 +403,7 @@ fn generated(result: &GenerateResult) -> String {
     text
 }
 
-/// Asks the model again and compares bits.
+/// Queries the model again and compares bits.
 fn recompute(asked: &[AskedRequest], model: &Model) -> miette::Result<Completed> {
     let mut same = 0;
     for one in asked {
@@ -424,13 +424,13 @@ fn recompute(asked: &[AskedRequest], model: &Model) -> miette::Result<Completed>
     Ok(if same == scored { Completed::Success } else { Completed::Differs })
 }
 
-/// How an answer ended, by the name that tables have: of a text that was written that it is there, since what it says
-/// is the method's to read and stands in the run's tables.
+/// The name of an outcome as in tables. For a generated text it only says that the text exists; its content is
+/// interpreted by the method and stored in the run's tables.
 fn outcome_name(is_text: bool, outcome: &str) -> &str {
     if is_text && outcome == Outcome::Scored.name() { "written" } else { outcome }
 }
 
-/// The outcome's name with what else is known of it.
+/// The outcome's name with its other fields.
 fn outcome_line(answer: &AnyAnswer) -> miette::Result<String> {
     let Value::Object(mut fields) = serde_json::to_value(answer.outcome()).into_diagnostic()? else {
         unreachable!("an outcome is an object")

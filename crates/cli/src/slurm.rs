@@ -1,4 +1,4 @@
-//! `probity slurm`: a recipe as an array of tasks on a cluster, and the job that merges them.
+//! `probity slurm`: runs a recipe as an array job on a cluster, with a second job that merges it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub(crate) struct SlurmArgs {
     submit: bool,
 }
 
-/// A value of an option of Slurm stands in a line that begins with `#SBATCH`: it must stay one word there.
+/// Values of Slurm options are in `#SBATCH` lines, where each must be one word.
 fn word(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:@+=/".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -68,7 +68,7 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
-/// Minutes, or hours and minutes and so on, with days before them: as Slurm reads them.
+/// A time in Slurm's format: minutes, or hours and minutes and so on, optionally with days.
 fn time(text: &str) -> Result<String, String> {
     let (days, rest) = text.split_once('-').map_or((None, text), |(days, rest)| (Some(days), rest));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -79,7 +79,7 @@ fn time(text: &str) -> Result<String, String> {
     Err("expected a time such as 90 (minutes), 04:00:00 or 2-12:00:00".to_owned())
 }
 
-/// Megabytes, or with a unit.
+/// Megabytes, or a number with a unit.
 fn size(text: &str) -> Result<String, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
     if text.len() <= digits.len() + 1 && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -88,7 +88,7 @@ fn size(text: &str) -> Result<String, String> {
     Err("expected a size such as 16G or 16384 (megabytes)".to_owned())
 }
 
-/// The command as it was called where that is a file: a module of Python is run by another program. Else this one.
+/// The command as called if that is a file; otherwise the current executable, as when called from Python.
 fn binary(called: &OsStr) -> miette::Result<PathBuf> {
     let called = PathBuf::from(called);
     if called.is_absolute() && called.is_file() {
@@ -97,7 +97,7 @@ fn binary(called: &OsStr) -> miette::Result<PathBuf> {
     Ok(std::env::current_exe().map_err(FileError::context("cannot determine the path of the binary"))?)
 }
 
-/// A recipe that cannot be done in so many parts.
+/// A recipe that cannot be divided into this many shards.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{why}")]
 #[diagnostic(help("{hint}"))]
@@ -106,7 +106,7 @@ struct NoParts {
     hint: &'static str,
 }
 
-/// What `sbatch` said in the place of a job's number.
+/// The output of `sbatch` instead of a job number.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("sbatch {} failed: {said}", script.display())]
 #[diagnostic(help("submit the scripts by hand; they were written"))]
@@ -116,18 +116,18 @@ struct NotSubmitted {
 }
 
 impl SlurmArgs {
-    /// `plan` is the recipe's, `called` the command's name as it was called.
+    /// `plan` is the recipe's, `called` the name of the command as called.
     pub(crate) fn run(&self, mut plan: Plan, called: &OsStr) -> miette::Result<Completed> {
-        // With the folders as they are to be merged into; then with those of the parts, which may hold earlier ones.
+        // The folders of the merged runs. Later the plan has those of the shards, which may already exist.
         let merged: Vec<PathBuf> = plan.parted().filter_map(|stage| stage.run.output.out.clone()).collect();
         if merged.is_empty() {
-            // What is wrong with the recipe comes before what it lacks.
+            // Problems of the recipe take precedence over this one.
             plan.check()?;
             let why = format!("no run of {} judges samples of its own", self.recipe.display());
             return Err(NoParts { why, hint: "run it on one machine: probity run" }.into());
         }
         let of = self.shards as usize;
-        // The last part has the fewest samples.
+        // The last shard has the fewest samples.
         plan.part(Shard { number: of, of });
         for ready in plan.check()? {
             if ready.samples.is_empty() {
@@ -139,7 +139,7 @@ impl SlurmArgs {
         let binary = binary(called)?;
         for (what, path) in [("the working folder", &here), ("--dir", &self.dir)] {
             let shown = path.display().to_string();
-            // They stand in lines that the shell and Slurm read each in its own way, and neither is told to leave them.
+            // The paths are in lines that both the shell and Slurm parse, without a common way of quoting.
             if shown.chars().any(|c| c.is_control() || "\"\\%$`".contains(c)) {
                 let why = format!("{what} is {}, which cannot be used in a Slurm script", shown.escape_debug());
                 return Err(NoParts {
@@ -173,7 +173,7 @@ impl SlurmArgs {
         Ok(Completed::Success)
     }
 
-    /// What both scripts begin with.
+    /// The first lines of both scripts.
     fn head(&self, here: &Path, name: &str, more: &[String]) -> String {
         let options =
             [("partition", &self.partition), ("account", &self.account), ("time", &self.time), ("mem", &self.mem)];
@@ -226,13 +226,13 @@ impl SlurmArgs {
     }
 }
 
-/// A path as a word of the shell that no command takes for an option.
+/// A path as a shell word that is never taken for an option.
 fn shell_path(path: &Path) -> String {
     let shown = path.display().to_string();
     quoted(&if shown.starts_with('-') { format!("./{shown}") } else { shown })
 }
 
-/// The number of the job that Slurm makes of a script.
+/// Submits a script; returns its job number.
 fn submit(script: &Path, after: Option<&str>) -> miette::Result<String> {
     let mut command = Command::new("sbatch");
     command.arg("--parsable").args(after.map(|id| format!("--dependency=afterok:{id}"))).arg(script);
@@ -241,7 +241,7 @@ fn submit(script: &Path, after: Option<&str>) -> miette::Result<String> {
     })?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() {
-        // A cluster's name may stand behind the number.
+        // The number may be followed by a cluster's name.
         return Ok(said.split(';').next().unwrap_or_default().to_owned());
     }
     let said = visible_line(String::from_utf8_lossy(&output.stderr).trim());

@@ -1,4 +1,4 @@
-//! Text for people: tables, sizes, and hostile characters made visible.
+//! Text for people: tables, sizes, and escaped control characters.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -11,12 +11,12 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::error::OutputError;
 
-/// JSON stays the same JSON, but without characters that a terminal would obey.
+/// Escapes characters that a terminal would interpret; the JSON keeps its meaning.
 pub(crate) fn visible_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         if is_hostile(c) {
-            // JSON escapes UTF-16: what is above U+FFFF takes two units.
+            // JSON escapes are UTF-16: characters above U+FFFF need two units.
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
                 let _ = write!(safe, "\\u{unit:04x}");
@@ -38,16 +38,16 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A line under the head and none between rows.
+/// A line below the header and none between rows.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How many characters a line of standard output has: those of the terminal, or where it does not say, of `$COLUMNS`.
-/// What goes to a file or another program has lines without an end: whoever reads it finds each row in one line.
+/// The width of standard output: that of the terminal, otherwise `$COLUMNS`. Files and other programs get unlimited
+/// lines, so that each row is one line.
 fn width() -> Option<usize> {
     width_of(&io::stdout(), terminal_size::terminal_size_of(io::stdout()))
 }
 
-/// The same of a stream, whose terminal has this size.
+/// The width of a stream whose terminal has this size.
 fn width_of(stream: &impl IsTerminal, size: Option<(terminal_size::Width, terminal_size::Height)>) -> Option<usize> {
     if !stream.is_terminal() {
         return None;
@@ -56,10 +56,10 @@ fn width_of(stream: &impl IsTerminal, size: Option<(terminal_size::Width, termin
     size.map(|(width, _)| usize::from(width.0)).or_else(told).filter(|width| *width >= NARROWEST)
 }
 
-/// Nothing can be laid out in fewer characters.
+/// Minimum width for any layout.
 const NARROWEST: usize = 20;
 
-/// The text in lines that fit, broken between words; what continues a line is indented by so much more than the line.
+/// Wraps text between words; continuation lines are indented by `indent` more columns.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     wrapped_within(text, width(), indent)
 }
@@ -73,7 +73,7 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     let words = line.trim_start_matches(' ');
     let start = line.len() - words.len();
     let indent = start + indent;
-    // `filled`: a word stands in the line that is being set.
+    // `filled`: the current line contains a word.
     let (mut out, mut column, mut filled) = (" ".repeat(start), start, false);
     for (word, begins) in words.split(' ').flat_map(|word| parts(word, width.saturating_sub(indent))) {
         let (len, gap) = (word.width(), usize::from(begins));
@@ -94,15 +94,15 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// A word, and whether it begins one; a signature that is wider than a line is broken behind its bars.
+/// The parts of a word, each with whether it is the first; a signature wider than a line is broken after its bars.
 fn parts(word: &str, room: usize) -> impl Iterator<Item = (&str, bool)> {
     let all = if word.width() > room { word.split_inclusive('|').collect() } else { vec![word] };
-    // An empty text has no parts to be split into.
+    // Splitting an empty text gives no parts.
     let all = if all.is_empty() { vec![word] } else { all };
     all.into_iter().enumerate().map(|(at, part)| (part, at == 0))
 }
 
-/// A table of figures with its title, and its lines below.
+/// A table with its title, and its notes below.
 pub(crate) fn table_text(of: &Table) -> String {
     let mut text = format!("{}\n", visible(&of.title));
     if !of.columns.is_empty() {
@@ -117,13 +117,13 @@ pub(crate) fn table_text(of: &Table) -> String {
     text
 }
 
-/// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the
-/// columns that name its rows; where that would take many, each row is a list of its cells.
+/// A table within the available width. Remaining columns follow in further tables, each repeating the columns that name
+/// its rows; if too many tables were needed, each row becomes a list of its cells.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
     table_to(columns, rows, width())
 }
 
-/// More tables than this one below the other are harder to read than a list.
+/// More tables than this are harder to read than a list.
 const MOST_PARTS: usize = 3;
 
 fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> String {
@@ -135,7 +135,7 @@ fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> S
         (0..columns.len()).map(|k| rows.iter().all(|row| row.get(k).is_none_or(is_number))).collect();
     let all: Vec<usize> = (0..columns.len()).collect();
     let Some(width) = width else { return part(&columns, &rows, &numeric, &all) };
-    // A column is set with a space on either side, and one between.
+    // A column has a space on either side and one after it.
     let wide = |k: usize| {
         3 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0)
     };
@@ -160,7 +160,7 @@ fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> S
     parts.iter().map(|(columns_of, _)| part(&columns, &rows, &numeric, columns_of)).collect::<Vec<_>>().join("\n\n")
 }
 
-/// How many of the first columns name the rows: as many as tell them apart, and of columns of texts two at least.
+/// The number of leading columns that name the rows: as many as make them unique, and at least two if they are texts.
 fn naming(rows: &[Vec<String>], numeric: &[bool], columns: usize) -> usize {
     let texts = numeric.iter().take_while(|numeric| !**numeric).count();
     let apart = |count: &usize| {
@@ -172,13 +172,13 @@ fn naming(rows: &[Vec<String>], numeric: &[bool], columns: usize) -> usize {
     (least..=columns.min(MOST_NAMING)).find(apart).unwrap_or(least)
 }
 
-/// More columns than this are no names any more.
+/// Maximum number of columns that name rows.
 const MOST_NAMING: usize = 4;
 
-/// Some columns of a table; those whose cells are numbers are set flush right.
+/// Some columns of a table; numeric columns are aligned right.
 fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usize]) -> String {
     let mut table = comfy_table::Table::new();
-    // What fits was decided above: left to itself, the library would break cells once more.
+    // The width was decided above; the library must not wrap cells again.
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(shown.iter().map(|k| &columns[*k]));
     for row in rows {
@@ -192,7 +192,7 @@ fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usi
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// Each row as lines of `column  cell`, broken between words; in a table of names and values a row has its own name.
+/// Each row as lines of `column  cell`, wrapped between words; in a table of names and values, each row is one line.
 fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
     if columns.len() == 2 && columns[0].is_empty() {
         return lines(rows.iter().filter_map(|row| Some((row.first()?, row.get(1)?))), width);
@@ -201,7 +201,7 @@ fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n\n")
 }
 
-/// `name  cell`, a line each.
+/// `name  cell`, one per line.
 fn lines<'t>(cells: impl Iterator<Item = (&'t String, &'t String)> + Clone, width: usize) -> String {
     let names = cells.clone().map(|(name, _)| name.width()).max().unwrap_or(0).min(width / 2);
     let line = |(name, cell): (&String, &String)| {
@@ -211,8 +211,8 @@ fn lines<'t>(cells: impl Iterator<Item = (&'t String, &'t String)> + Clone, widt
     cells.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes to standard output, the place of data. A reader that has closed the pipe has all that it wanted: the command
-/// goes on, so that it ends with the same exit code as with a reader.
+/// Writes to standard output, which carries data. A closed pipe is ignored, so that the exit code does not depend on
+/// the reader.
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
@@ -222,18 +222,18 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     }
 }
 
-/// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
+/// Writes a line to standard error. Errors are ignored: they must not stop the work.
 pub(crate) fn eprint_wrapped(text: &str) {
     let width = width_of(&io::stderr(), terminal_size::terminal_size_of(io::stderr()));
     eprint_line(&wrapped_within(text, width, 2));
 }
 
-/// A line that another program reads, as it is.
+/// Writes a line for other programs, without wrapping.
 pub(crate) fn eprint_line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// An argument as a shell reads it.
+/// An argument quoted for a shell.
 pub(crate) fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) {

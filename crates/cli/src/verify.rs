@@ -1,4 +1,4 @@
-//! `probity check`: whether a run's folder is as it was written.
+//! `probity check`: checks whether run folders are unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl RunCheckArgs {
         for folder in &self.folder {
             let checked = CheckedRun::check(folder);
             completed = match &checked {
-                // A folder that is no run keeps no other from being checked.
+                // A folder that is no run does not stop the other checks.
                 Err(_) => Completed::InPart,
                 Ok(checked) if completed == Completed::Success && !checked.wrong.is_empty() => Completed::Differs,
                 Ok(_) => completed,
@@ -56,10 +56,10 @@ impl RunCheckArgs {
             }
             let run = Manifest::read(folder).ok().filter(|_| !wrong.is_empty());
             if let Some((run, command)) = run.and_then(|run| again(&run, folder).map(|command| (run, command))) {
-                // What may have been changed by intent is not written over.
+                // Files that may have been changed on purpose are not overwritten.
                 let is_kept = run.status != RunStatus::Finished && !run.contents.is_empty();
                 let first = if is_kept { " after removing it" } else { "" };
-                // A recipe says itself where its runs are, and this one may have been copied.
+                // A recipe names its folders, and this one may be a copy.
                 let place = if run.info.recipe.is_some() { " in the folder that its recipe names" } else { "" };
                 let command = visible_line(&command);
                 print(&format!("  hint: repair what is damaged{place}{first}: {command}"))?;
@@ -69,19 +69,19 @@ impl RunCheckArgs {
     }
 }
 
-/// The command that goes on with a run, where the arguments that it was given say what it is.
+/// The command that repairs a run, if its arguments identify the run.
 fn again(run: &Manifest, folder: &Path) -> Option<String> {
     let given = &run.info.arguments_given;
     let (is_demo, is_recipe) = (given.first()? == "demo", run.info.recipe.is_some());
-    // The demo replaces what it did before. Of a recipe all other runs stay as they are.
+    // The demo replaces earlier results. The other runs of a recipe stay unchanged.
     let keeps_answers = !run.info.model.is_null() && !given.iter().any(|argument| argument == "--no-store");
     let how = match () {
         () if is_demo => None,
         () if is_recipe || keeps_answers => Some("--resume"),
-        // A run that keeps no answers has nothing to go on with.
+        // Without stored answers a run cannot be resumed.
         () => Some("--overwrite"),
     };
-    // The folder that was looked at counts: the run may lie elsewhere now, or was called by the time.
+    // The checked folder, because the run may have been moved or named after the time.
     let of_place: &[&str] = if is_demo { &[] } else { &["--out"] };
     let of_answers: &[&str] =
         if is_recipe { &["--overwrite", "--resume", "--no-store"] } else { &["--overwrite", "--resume"] };

@@ -169,7 +169,7 @@ def test_scores_that_are_no_numbers_are_told(rows):
 
 @pytest.mark.parametrize("data", [5, {"doc": ["x"]}, object()])
 def test_what_is_no_table_is_a_type_error(data):
-    with pytest.raises(TypeError, match="no table"):
+    with pytest.raises(TypeError, match="not a table"):
         score(data)
 
 

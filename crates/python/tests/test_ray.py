@@ -61,5 +61,5 @@ def test_a_stage_gives_the_rows_of_its_batches(model, cluster, folder):
 def test_what_cannot_be_judged_so_is_refused():
     with pytest.raises(ValueError, match="no method 'nothing'"):
         probity.ray.Stage("nothing")
-    with pytest.raises(ValueError, match="need ids of their own"):
+    with pytest.raises(ValueError, match="need unique ids"):
         probity.ray.Stage("compare", model=MODEL, attribute="x", map={"context": "doc"})

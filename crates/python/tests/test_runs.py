@@ -55,7 +55,7 @@ def test_a_dry_run_asks_nothing(model, rows):
     assert not os.path.exists("runs")
     with pytest.raises(probity.ProbityError) as error:
         run.report()
-    assert error.value.hint == "give one: out='DIR'"
+    assert error.value.hint == "set one: out='DIR'"
 
 
 def test_what_is_wrong_with_a_request_is_told(model):

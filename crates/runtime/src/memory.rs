@@ -376,7 +376,7 @@ pub(crate) enum MemoryLimit {
 }
 
 /// Whether the device uses host memory.
-fn device_is_host(device: DeviceChoice) -> bool {
+pub(crate) fn device_is_host(device: DeviceChoice) -> bool {
     matches!(device, DeviceChoice::Cpu | DeviceChoice::CandleCpu)
 }
 

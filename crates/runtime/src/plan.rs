@@ -146,7 +146,10 @@ impl Model {
     pub fn estimate(&self, plan: &PlannedCost) -> Result<TimeEstimate, LmError> {
         let mut estimate = self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))?;
         // All devices are assumed to be as fast as the first.
-        estimate.seconds /= plan.questions.clamp(1, self.replicas.len() as u64) as f64;
+        // Copies in the memory of the host share its processors.
+        if !device_is_host(self.memory().devices.first()) {
+            estimate.seconds /= plan.questions.clamp(1, self.replicas.len() as u64) as f64;
+        }
         Ok(estimate)
     }
 

@@ -1,4 +1,4 @@
-//! Where answers are kept, and what they depend on.
+//! Shared caches, and the settings that answers depend on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use probity_store::{Answers, Encodings, StoreError};
 
 use crate::ready::{MetricFiles, ReadyStage};
 
-/// What runs share, as far as one has a use for it.
+/// The caches shared between runs, as far as a stage uses them.
 #[derive(Default)]
 pub(crate) struct SharedCache {
     pub(crate) answers: Option<Arc<Answers>>,
@@ -16,7 +16,7 @@ pub(crate) struct SharedCache {
 }
 
 impl SharedCache {
-    /// Of a stage; its folder is made where it is not there.
+    /// Opens the caches of a stage, creating the folder if missing.
     pub(crate) fn open(ready: &ReadyStage<'_>) -> Result<Self, StoreError> {
         let folder = ready.stage.run.keep.cache.as_deref();
         let has = |is: fn(&MetricFiles) -> bool| ready.for_metrics.iter().any(|model| is(&model.files));
@@ -27,7 +27,7 @@ impl SharedCache {
     }
 }
 
-/// The answers that runs share in that folder.
+/// Opens the answers shared between runs in `cache`.
 pub fn shared_answers(cache: Option<&Path>) -> Result<Option<Arc<Answers>>, StoreError> {
     cache.map(|folder| Answers::open_shared(folder).map(Arc::new)).transpose()
 }

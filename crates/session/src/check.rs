@@ -1,4 +1,4 @@
-//! What can be told of a plan before a model is loaded: data, folders, model files, prompts.
+//! Checks of a plan before a model is loaded: data, folders, model files, prompts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::stage::{OtherStage, PlannedRun};
 use crate::stage_tables::staging;
 use crate::{OpenedModel, SessionError};
 
-/// Checks stages one after another; what several of them share is read once.
+/// Checks stages one after another. Data and models that stages share are read once.
 pub(crate) struct Checker<'a> {
-    /// As typed.
+    /// The arguments as typed.
     arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<GivenSamples>)>,
     models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
-    /// Of those that were checked; resolved.
+    /// Resolved folders of the stages checked so far.
     folders: Vec<(&'a PlannedRun, PathBuf)>,
-    /// Of all stages of the plan that write something; resolved.
+    /// Resolved folders of all stages of the plan that write.
     written: Vec<(&'a PlannedRun, PathBuf)>,
-    /// Of stages that are not in the plan; resolved.
+    /// Resolved folders of stages that are not in the plan.
     others: Vec<(&'a OtherStage, PathBuf)>,
 }
 
 impl<'a> Checker<'a> {
-    /// Of these stages, all of which are going to be checked, beside others that are not.
+    /// A checker for all of `stages`; `others` are not checked.
     pub(crate) fn new(arguments: &'a [String], stages: &'a [PlannedRun], others: &'a [OtherStage]) -> Self {
         let of = |stage: &'a PlannedRun| Some((stage, resolved(stage.run.output.out.as_deref()?)));
         let written = stages.iter().filter_map(of).collect();
@@ -42,10 +42,10 @@ impl<'a> Checker<'a> {
         Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written, others }
     }
 
-    /// The stage, where nothing is wrong with it.
+    /// Returns the stage if it has no problems.
     pub(crate) fn check(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<ReadyStage<'a>> {
         let data = self.data(stage, problems);
-        // `None` within is a stage that asks none.
+        // `Some(None)`: the stage needs no model.
         let model = if stage.asks_model() {
             self.model(stage, &stage.model, Some("model"), problems).map(Some)
         } else {
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
         if let Err(error) = &rehearsed {
             refuse(problems, stage, told.as_deref(), error);
         }
-        // A rehearsal ends at the first option, and without data or a model there is none.
+        // A rehearsal stops at the first option, and does not run without data or a model.
         let unread = unreadable_files(stage.method, &stage.configured.options_in_force()).into_iter();
         let unread = unread.filter(|(option, _)| told.as_ref() != Some(option));
         let count = unread.map(|(option, error)| refuse(problems, stage, Some(&option), &error)).count();
@@ -92,7 +92,7 @@ impl<'a> Checker<'a> {
         Some(ready)
     }
 
-    /// The samples; none of a stage that reads none.
+    /// The samples; empty if the stage reads none.
     fn data(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<GivenSamples> {
         if !stage.needs.samples {
             return Some(GivenSamples { samples: Arc::default(), described: stage.described_inputs() });
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
         let lacks = |sample: &Sample| stage.configured.lacks(sample);
         if let Some((_, known)) = self.data.iter().find(|(known, _)| *known == options) {
             let is_whole = |data: &GivenSamples| data.samples.iter().all(|sample| lacks(sample).is_empty());
-            // What came through a pipe is gone; of a file it is told again, with its lines, what they lack.
+            // A pipe cannot be read again; a file is, to report the lines with missing fields.
             if known.as_ref().is_none_or(|data| is_whole(data) || options.data == Path::new("-")) {
                 return known.clone();
             }
@@ -113,14 +113,14 @@ impl<'a> Checker<'a> {
         let read = GivenSamples::read(options, lacks)
             .map_err(|error| refuse(problems, stage, Some(error.option().as_deref().unwrap_or("data")), &error))
             .ok();
-        // What samples lack for this stage they may not lack for another.
+        // Samples that lack a field for this stage may be complete for another.
         if read.is_some() || stage.asks_model() {
             self.data.push((options, read.clone()));
         }
         read
     }
 
-    /// The other stages whose folders it reads.
+    /// The stages of the plan whose folders it reads.
     fn after(&self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Option<Vec<&'a PlannedRun>> {
         let own = self.written.iter().find(|(other, _)| std::ptr::eq(*other, stage));
         let is_own = |(_, path): &(String, PathBuf)| own.is_some_and(|(_, own)| resolved(path).starts_with(own));
@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
             refuse(problems, stage, Some(&option), &SessionError::ReadsItself { path });
             return None;
         }
-        // Read already when this is checked: what the other stage is going to write there would not be what was read.
+        // These are read during the check, before the other stage writes.
         for Input { option, path } in stage.reads_first() {
             let place = resolved(&path);
             if let Some((other, _)) = self.written.iter().find(|(_, folder)| place.starts_with(folder)) {
@@ -147,7 +147,7 @@ impl<'a> Checker<'a> {
         let mut can_come = true;
         for (input, other) in inputs.iter().zip(&paths).filter_map(|(input, path)| Some((input, unfinished(path)?))) {
             can_come = false;
-            // What is wrong with the other is told by itself.
+            // The other stage's problems are reported separately.
             if !other.is_wrong {
                 refuse(problems, stage, Some(input.option), &SessionError::NotRunYet { other: other.name.clone() });
             }
@@ -158,14 +158,14 @@ impl<'a> Checker<'a> {
         if after.is_empty() && can_come {
             return Some(after);
         }
-        // Nothing is read before all that is awaited is there: what will never come is told now.
+        // Inputs are read later, but files that no stage will write are reported now.
         let there = inputs.iter().zip(&paths).filter(|(_, path)| !is_written(path) && unfinished(path).is_none());
         let missing = there.filter_map(|(input, _)| open(&input.path).map_err(|error| (input.option, error)).err());
         let count = missing.map(|(option, error)| refuse(problems, stage, Some(option), &error)).count();
         (count == 0 && can_come).then_some(after)
     }
 
-    /// The models that the method asks besides; `None` where something is wrong with one.
+    /// The method's additional models; `None` if one has a problem.
     fn others(
         &mut self,
         stage: &'a PlannedRun,
@@ -173,7 +173,7 @@ impl<'a> Checker<'a> {
         problems: &mut PlanProblems,
     ) -> Option<Vec<Arc<ModelFiles>>> {
         let asked = roles.iter().filter(|model| model.kind == ModelKind::Language);
-        // All of them are looked for, so that all problems are told.
+        // Opens all of them, so that every problem is reported.
         let all: Vec<Option<Arc<ModelFiles>>> =
             asked.map(|model| self.model(stage, &stage.model.beside(&model.name), None, problems)).collect();
         all.into_iter().collect()
@@ -199,13 +199,13 @@ impl<'a> Checker<'a> {
         files
     }
 
-    /// The run that its folder holds already.
+    /// The run already in its folder.
     fn folder(&mut self, stage: &'a PlannedRun, problems: &mut PlanProblems) -> Result<Option<Manifest>, Refused> {
         if stage.run.ask.dry_run {
             return Ok(None);
         }
         let Some(out) = stage.run.output.out.as_deref() else {
-            // What was asked of a model is not to be lost. What is computed from files is told, and can be had again.
+            // Answers of a model must be saved. Results computed from files are printed and can be recomputed.
             if stage.origin.is_none() && !stage.asks_model() {
                 return Ok(None);
             }
@@ -228,7 +228,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The tables that the stages of a method take from files. What has no such stages takes none.
+/// The tables that stages of a method read from files. Only methods that query a model have such stages.
 fn stage_tables(stage: &PlannedRun) -> Result<Staging, SessionError> {
     let staging = staging(&stage.run.ask)?;
     if !stage.asks_model() {
@@ -237,7 +237,7 @@ fn stage_tables(stage: &PlannedRun) -> Result<Staging, SessionError> {
     Ok(staging)
 }
 
-/// Opens the files of the models that metrics are made with; `None` where one cannot be had.
+/// Opens the files of the metrics' models; `None` if one has a problem.
 fn for_metrics(stage: &PlannedRun, roles: &[RoleModel], problems: &mut PlanProblems) -> Option<Vec<MetricModel>> {
     let mut found = Some(Vec::new());
     for RoleModel { role, name, kind } in roles.iter().filter(|model| model.kind != ModelKind::Language) {
@@ -265,7 +265,7 @@ fn metric_model(kind: ModelKind, options: &ModelOptions) -> Result<MetricModel, 
     Ok(MetricModel { opened, files })
 }
 
-/// Something is among the problems now.
+/// The error was added to the problems.
 struct Refused;
 
 fn refuse(problems: &mut PlanProblems, stage: &PlannedRun, option: Option<&str>, error: &dyn miette::Diagnostic) {

@@ -1,22 +1,22 @@
-//! What a plan is done with.
+//! What a plan needs from its caller.
 
 use std::sync::Arc;
 
 use crate::{Events, Interrupt, ModelPool};
 
-/// Who is told what happens, and who may end it.
+/// Receives events and can interrupt a plan.
 #[derive(Clone)]
 pub struct Context {
-    /// Is told.
+    /// Receives events.
     pub events: Arc<dyn Events>,
-    /// Ends it.
+    /// Interrupts the plan.
     pub interrupt: Interrupt,
-    /// The models that are in memory, from one plan to the next.
+    /// Models kept in memory between plans.
     pub models: Arc<ModelPool>,
 }
 
 impl Context {
-    /// With no model in memory yet.
+    /// A context with no model in memory.
     pub fn new(events: Arc<dyn Events>, interrupt: Interrupt) -> Self {
         let models = Arc::new(ModelPool::new(events.clone()));
         Self { events, interrupt, models }

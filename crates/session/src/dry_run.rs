@@ -1,4 +1,4 @@
-//! What a run would cost, by asking models that plan instead of answering.
+//! The cost of a run, computed with models that plan instead of answering.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::pooled::PooledModel;
 use crate::ready::{ModelFiles, ReadyStage};
 use crate::{DryRun, Notice, PlannedPart, SessionError};
 
-/// What was planned so far, and for which stage.
+/// The plans so far, and the current stage.
 #[derive(Default)]
 struct Ledger {
     stage: Option<&'static str>,
-    /// By stage and the position of the model, in the order in which each was first asked.
+    /// By stage and index of the model, in the order of their first queries.
     plans: Vec<((Option<&'static str>, usize), PlannedCost)>,
 }
 
@@ -30,7 +30,7 @@ impl Ledger {
     }
 }
 
-/// What a stage of a plan would cost: by stage of its method and by model.
+/// The cost of a planned run, by stage of its method and by model.
 pub(crate) fn dry_run(ready: &ReadyStage<'_>, model: &ModelFiles, context: &Context) -> Result<DryRun, SessionError> {
     let pool = &context.models;
     let ledger = Arc::new(Mutex::new(Ledger::default()));
@@ -57,7 +57,7 @@ pub(crate) fn dry_run(ready: &ReadyStage<'_>, model: &ModelFiles, context: &Cont
 }
 
 impl PlannedPart {
-    /// Measures the machine for a plan.
+    /// Adds the memory and time on this machine to a plan.
     pub fn measure(stage: Option<&'static str>, model: &Model, plan: PlannedCost) -> Result<Self, SessionError> {
         let estimate = model.estimate(&plan)?;
         let (name, memory, options) = (model.description().name.clone(), model.planned_memory(&plan), model.options());

@@ -1,4 +1,4 @@
-//! What can go wrong between something asked and a run.
+//! Errors of planning, checking and running.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use probity_store::StoreError;
 
 use crate::{Interrupted, Shard};
 
-/// Why a plan cannot be made, checked or done.
+/// Why a plan cannot be made, checked or run.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum SessionError {
     /// Samples cannot be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Data(#[from] DataError),
-    /// A part of the samples that has none.
+    /// A shard without samples.
     #[error("part {shard} has no samples; number of samples in the data: {samples}")]
     #[diagnostic(help("use at most as many parts as there are samples"))]
     EmptyShard {
-        /// The part.
+        /// The shard.
         shard: Shard,
-        /// How many samples there are.
+        /// The number of samples.
         samples: usize,
     },
-    /// Folders that are not all parts of one run.
+    /// Folders that are not all shards of one run.
     #[error("{}: {why}", path.display())]
     NoShard {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
         /// What to do.
         #[help]
@@ -50,7 +50,7 @@ pub enum SessionError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Load(#[from] LoadError),
-    /// A model that several stages ask could not be loaded when the first of them asked; told once more.
+    /// A shared model failed to load for an earlier stage; the error is repeated.
     #[error(transparent)]
     #[diagnostic(transparent)]
     LoadedBefore(Arc<SessionError>),
@@ -62,18 +62,18 @@ pub enum SessionError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Model(#[from] LmError),
-    /// An option is none, or cannot have its value.
+    /// An unknown option or an invalid value.
     #[error("--{}: {}", .0.field.replace('_', "-"), .0.cause)]
     Option(
         #[from]
         #[diagnostic_source]
         OptionError,
     ),
-    /// A method could not finish.
+    /// A method failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Method(#[from] MethodError),
-    /// A run's folder or its answers cannot be read or written.
+    /// A run folder or its answers cannot be read or written.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Store(#[from] StoreError),
@@ -82,41 +82,41 @@ pub enum SessionError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file that an option leads to cannot be read.
+    /// The file named by an option cannot be read.
     #[error("cannot read {}", path.display())]
     #[diagnostic(help("check the path; paths in a recipe are relative to its folder"))]
     OptionFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file of a run is not what it should be.
+    /// A file of a run is invalid.
     #[error("{} is not a probity summary", path.display())]
     NoSummary {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
-    /// Everything that is wrong with a plan.
+    /// All problems of a plan.
     #[error("{what}")]
     Problems {
-        /// All of it in words.
+        /// All problems as text.
         what: String,
-        /// What to do, a line for each hint that does not stand beside its problem.
+        /// The hints that are not shown beside their problem, one per line.
         #[help]
         hints: Option<String>,
     },
-    /// A stage of a recipe says nothing of where its results go: a command line has a folder by its time, a recipe is
-    /// to give the same each time.
+    /// A stage of a recipe without a folder. A command has a default named after the time, but a recipe must give the
+    /// same results each time.
     #[error("`out` is missing")]
     #[diagnostic(help("set out = \"runs/{{run}}\" in its table, or in [defaults] for all runs"))]
     NoFolder,
-    /// Two stages want one folder.
+    /// Two stages use the same folder.
     #[error("{folder} {how} the folder of `{other}`")]
     #[diagnostic(help(
         "set a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} are replaced by names"
@@ -126,33 +126,33 @@ pub enum SessionError {
         folder: String,
         /// `is` or `overlaps with`.
         how: &'static str,
-        /// The stage that has it.
+        /// The other stage.
         other: String,
     },
-    /// A stage reads the folder that it writes to.
+    /// A stage reads the folder that it writes.
     #[error("{} is in the folder that this run writes to", path.display())]
     #[diagnostic(help("use a copy, a file of another run, or another `out`"))]
     ReadsItself {
-        /// What it would read.
+        /// The path that it would read.
         path: PathBuf,
     },
-    /// Stages read one another's folders, so that none of them could come first.
+    /// Stages read one another's folders in a circle.
     #[error("it reads the folder of `{other}`, which waits for it in turn")]
     #[diagnostic(help("remove the cycle: let one of them read something else"))]
     Circle {
         /// The stage that it waits for.
         other: String,
     },
-    /// A stage reads what another of the plan writes, and cannot wait for it.
+    /// A stage reads another stage's output but cannot wait for it.
     #[error("{} is in the folder that `{other}` writes to, and would be read too early", path.display())]
     #[diagnostic(help("run `{other}` first with --only, and use a copy of the file"))]
     ReadsOther {
-        /// What it would read.
+        /// The path that it would read.
         path: PathBuf,
         /// The stage that writes there.
         other: String,
     },
-    /// A run is to end after a stage that it has left behind.
+    /// The run is already past the stage after which it is to stop.
     #[error("{} holds a run that is already past `{until}` ({status}); its later results would be \
              lost", path.display())]
     #[diagnostic(help("omit --until to continue it, or use another folder"))]
@@ -164,7 +164,7 @@ pub enum SessionError {
         /// The stage.
         until: String,
     },
-    /// A stage that this one reads from left nothing to read.
+    /// A stage that this one reads from produced nothing.
     #[error("it reads the folder of `{other}`, which {how}")]
     #[diagnostic(help("fix `{other}`, then continue with the same command and --resume"))]
     NothingToRead {
@@ -173,27 +173,27 @@ pub enum SessionError {
         /// `failed` or `ended early`.
         how: &'static str,
     },
-    /// A stage that this one reads from is left out this time, and has not come to its end before.
+    /// A stage that this one reads from was not selected and has not finished before.
     #[error("it reads the folder of `{other}`, which holds no finished run yet")]
     #[diagnostic(help("run `{other}` first, or add it with --only"))]
     NotRunYet {
         /// The stage that it reads from.
         other: String,
     },
-    /// Whoever is told of results cannot take them (a closed pipe).
+    /// The receiver of results failed, such as a closed pipe.
     #[error("{0}")]
     Events(
         #[source]
         #[diagnostic_source]
         SinkError,
     ),
-    /// It was asked to end. Not transparent: whoever looks for the reason finds it among the causes.
+    /// Interrupted. Not transparent, so that the reason is found among the causes.
     #[error("{0}")]
     Interrupted(#[from] Interrupted),
 }
 
 impl SessionError {
-    /// The option whose value is to blame, by its long name; absent where that is none, or not known.
+    /// Long name of the option at fault, if known.
     pub fn option(&self) -> Option<String> {
         match self {
             Self::Option(error) => Some(error.field.replace('_', "-")),
@@ -204,7 +204,7 @@ impl SessionError {
     }
 }
 
-/// The same of a method's.
+/// Long name of the option at fault in a method's error.
 pub(crate) fn option_of(error: &MethodError) -> Option<String> {
     let option = match error {
         MethodError::Options(error) => return Some(error.field.replace('_', "-")),

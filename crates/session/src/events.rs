@@ -1,4 +1,4 @@
-//! What happens while a plan is done, for whoever wants to be told.
+//! Events of a running plan.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -7,97 +7,98 @@ use probity_lm::{ModelDescription, SinkError};
 use probity_methods::RunSummary;
 use probity_runtime::{LoadOptions, PlannedCost, PlannedMemory, TimeEstimate, TokenProgress};
 
-/// Is told what happens: a terminal, a stream of JSON, a notebook, a test.
+/// Receives events: a terminal, a stream of JSON, a notebook, a test.
 pub trait Events: Send + Sync {
-    /// Something on the way, which is for people.
+    /// Progress and messages for people.
     fn notice(&self, notice: Notice<'_>);
 
-    /// What somebody asked for. An error ends the plan.
+    /// A requested result. An error ends the plan.
     fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError>;
 }
 
-/// What is told on the way.
+/// Progress and messages.
 #[derive(Clone, Copy)]
 pub enum Notice<'a> {
-    /// Something that is good to know.
+    /// Information.
     Message(&'a str),
-    /// Something to look at.
+    /// A warning.
     Warning(&'a str),
-    /// A stage failed, and the others go on.
+    /// A stage failed; the others continue.
     Error(&'a str),
-    /// A model is loaded, and took so many seconds.
+    /// A model was loaded.
     Loaded {
-        /// What it is.
+        /// The model.
         model: &'a ModelDescription,
-        /// How long that took.
+        /// The seconds it took.
         seconds: f64,
     },
-    /// How far the model that is asked from now on is, in tokens: questions cost too different amounts to tell times by.
+    /// Token progress of the queries from now on. Queries cost too different amounts to estimate times from their
+    /// number.
     Tokens(&'a Arc<TokenProgress>),
-    /// How many answers were there already, counted as it goes: they cost nothing.
+    /// A running count of stored answers that were found.
     Found(&'a Arc<AtomicUsize>),
-    /// So much is done.
+    /// Progress of the current step.
     Progress {
-        /// The method, or a part of it.
+        /// The method or one of its steps.
         what: &'a str,
-        /// What is counted.
+        /// The unit.
         work: ProgressUnit,
         /// How many are done.
         done: usize,
-        /// Of so many; absent where that is not known.
+        /// The total, if known.
         total: Option<usize>,
     },
-    /// An answer ended so.
+    /// The outcome of an answer.
     Outcome(&'a str),
-    /// Nothing more comes of what was told of last.
+    /// The current step ended.
     StepEnded,
 }
 
-/// What progress counts.
+/// The unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressUnit {
-    /// Questions to a model.
+    /// Queries to a model.
     Questions,
     /// Candidates that metrics score.
     Candidates,
 }
 
-/// What somebody asked for.
+/// A requested result.
 #[derive(Clone, Copy)]
 pub enum SessionReport<'a> {
     /// A stage of a recipe begins.
     Stage(&'a str),
-    /// What a run found.
+    /// The results of a run.
     Summary(&'a RunSummary),
-    /// What a run would cost.
+    /// The cost of a run.
     DryRun(&'a DryRun),
 }
 
-/// What a run would cost on this machine.
+/// The cost of a run on this machine.
 #[derive(Debug, Clone)]
 pub struct DryRun {
-    /// By stage and model, in the order in which they are asked; at least one.
+    /// By stage and model, in the order of the queries; at least one.
     pub parts: Vec<PlannedPart>,
 }
 
-/// What one model would be asked in one stage of a method. Of stages behind others it is the most that it can be.
+/// Planned queries to one model in one stage of a method. For stages that depend on others this is an upper bound.
 #[derive(Debug, Clone)]
 pub struct PlannedPart {
-    /// The stage's name; absent where the method has none.
+    /// The stage's name, if the method has stages.
     pub stage: Option<&'static str>,
     /// The model's name.
     pub model: String,
-    /// Memory that this would take on each device.
+    /// Required memory on each device.
     pub memory: Vec<PlannedMemory>,
-    /// How it would be run.
+    /// The options for running it.
     pub options: LoadOptions,
-    /// What would be asked.
+    /// The planned queries.
     pub plan: PlannedCost,
-    /// How long that would take.
+    /// The estimated time.
     pub estimate: TimeEstimate,
 }
 
-/// Tells nobody.
+/// Ignores all events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -1,4 +1,4 @@
-//! A method at work in a run folder.
+//! Runs a method in a run folder.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::context::Context;
 use crate::ready::ReadyStage;
 use crate::{Events, Interrupt, Notice, ProgressUnit, SessionError, was_interrupted};
 
-/// All models that a run works with.
+/// All models of a run.
 pub(crate) struct RunModels<'a> {
-    /// Absent where the stage asks none of its own.
+    /// Absent if the stage needs no model of its own.
     pub(crate) model: Option<&'a dyn LanguageModel>,
-    /// Further ones, where the method asks for them.
+    /// Additional models of the method.
     pub(crate) others: &'a [&'a dyn LanguageModel],
     pub(crate) for_metrics: MetricModels,
 }
 
-/// Runs the method; its rows are in the folder, where there is one, when this returns, also after an error.
+/// Runs the method. Its rows are in the folder, if there is one, even after an error.
 pub(crate) fn execute(
     ready: &ReadyStage<'_>,
     models: RunModels<'_>,
@@ -61,7 +61,7 @@ pub(crate) fn execute(
     Ok(summary)
 }
 
-/// Signs with the devices of an earlier run, from which all answers are.
+/// Records the devices of an earlier run, which computed all answers, in the signature.
 fn computed_on(summary: &mut RunSummary, before: &RunInfo) {
     let signature = &mut summary.signature;
     let first = signature.model.iter_mut().map(|model| (model, &before.model));
@@ -72,15 +72,15 @@ fn computed_on(summary: &mut RunSummary, before: &RunInfo) {
     summary.signature_line = signature.to_string();
 }
 
-/// Says in the manifest how the run ended: well, or by an error.
+/// Records in the manifest whether the run succeeded.
 pub fn close(folder: RunFolder, ended: Result<(), &(dyn std::error::Error + 'static)>) -> Result<(), StoreError> {
     let Err(error) = ended else { return folder.finish() };
-    // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
+    // If the manifest cannot be written (say, on a full disk), the original error still matters more.
     let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(error.to_string()) };
     Ok(())
 }
 
-/// A method's output as tables of a run folder; without one its rows are told of and go.
+/// Writes a method's output to the tables of a run folder. Without a folder, rows only cause events.
 struct FolderOutput<'a> {
     folder: Option<&'a mut RunFolder>,
     tables: Vec<(&'static str, TableWriter)>,
@@ -107,7 +107,7 @@ impl RunOutput for FolderOutput<'_> {
         for outcome in rows.iter().filter_map(|row| row["outcome"].as_str()) {
             self.events.notice(Notice::Outcome(outcome));
         }
-        // After the row is in: what was finished is kept.
+        // After the row is written, so that finished work is kept.
         Ok(self.interrupt.check()?)
     }
 
@@ -138,13 +138,13 @@ impl RunOutput for FolderOutput<'_> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
         let place = self.tables.iter().position(|(name, _)| *name == stage.name);
         let place = place.ok_or_else(|| format!("table `{}` was not announced", stage.name))?;
-        // On the disk before the manifest says so, and before the next stage asks anything.
+        // On disk before the manifest refers to it and before the next stage starts.
         self.tables.remove(place).1.finish()?;
         Ok(folder.stage_done(stage, &file_of(stage.name))?)
     }
 }
 
-/// The file of a table.
+/// The file name of a table.
 fn file_of(table: &str) -> String {
     format!("{table}.jsonl")
 }

@@ -1,4 +1,4 @@
-//! The files that a stage reads besides samples: where they are, and how they stand in a manifest.
+//! The files that a stage reads besides samples, and their entries in a manifest.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,11 +6,11 @@ use probity_data::document_files;
 use probity_runtime::weights::{fingerprint, sha256_file};
 use serde_json::{Map, Value, json};
 
-/// What a manifest says of files, by the option that leads to them.
+/// The manifest's entry for files, by the option that names them.
 pub(crate) fn described<'f>(inputs: impl IntoIterator<Item = (&'f str, &'f Path)>) -> Value {
     let mut described: Map<String, Value> = Map::new();
     for (option, path) in inputs {
-        // What came through a pipe is gone. A folder is what its documents are.
+        // The content of a pipe is gone. A folder has a hash of its documents.
         let sha256 = match () {
             () if path.is_file() => sha256_file(path).ok(),
             () if path.is_dir() => document_files(path).ok().and_then(|files| fingerprint(&files).ok()),
@@ -22,20 +22,20 @@ pub(crate) fn described<'f>(inputs: impl IntoIterator<Item = (&'f str, &'f Path)
     Value::Object(described)
 }
 
-/// Whether the content of all files that data are made of is known.
+/// Whether the hashes of all data files are known.
 pub(crate) fn is_hashed(data: &Value) -> bool {
     let by_option = || data.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
     let all = || by_option().chain([data]).filter_map(|file| file.get("sha256"));
     all().next().is_some() && all().all(Value::is_string)
 }
 
-/// The path from the root without links, `.` and `..`, as far as it is there; two paths of one place are equal. What is
-/// not there yet is taken for the folders that it is going to be.
+/// The absolute path without links, `.` and `..`, so that equal locations have equal paths. Components that do not
+/// exist yet are taken for ordinary folders.
 pub fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.components().fold(PathBuf::new(), |mut place, part| match part {
         Component::CurDir => place,
-        // Links before it have been followed: what is above it is what the system takes for it.
+        // Links before `..` are already resolved, so this is the parent that the system would use.
         Component::ParentDir => {
             place.pop();
             place

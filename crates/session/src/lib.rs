@@ -1,10 +1,8 @@
-//! From something asked to a run: the one way in which a method with its options, data and models becomes a folder of
-//! results.
+//! Turns a method with its options, data and models into a run folder. All front ends use this crate.
 //!
-//! A [`Plan`] is made of [`PlannedRun`]s. [`Plan::check`] tells everything that is wrong with it before a model is loaded;
-//! [`Plan::run`] does it and tells what happens to whoever implements [`Events`]: a terminal, a program that reads JSON,
-//! a notebook, a test. Nothing here knows of a command line or a terminal, and an [`Interrupt`] is a token that is
-//! handed in.
+//! A [`Plan`] consists of [`PlannedRun`]s. [`Plan::check`] reports all problems before a model is loaded, and
+//! [`Plan::run`] runs it and sends [`Events`] to a terminal, a program that reads JSON, a notebook or a test. This
+//! crate does not depend on a command line or a terminal; an [`Interrupt`] is passed in.
 
 mod answers;
 mod asked;

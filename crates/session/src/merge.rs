@@ -1,8 +1,8 @@
-//! One run out of the folders of its parts.
+//! Merges the shards of a run into one run.
 //!
-//! Answers are facts: the merged run asks the same questions as one run would have asked, in the same order, and finds
-//! the answers in the parts. So its tables, its summary and its answers have the bytes of that run, whatever the method
-//! computes over all samples together.
+//! The merged run makes the same queries in the same order as an undivided run, and finds the answers in the shards.
+//! Its tables, summary and answers are therefore byte-identical to that run, even if the method computes over all
+//! samples.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use serde_json::Value;
 use crate::samples::GivenSamples;
 use crate::{CheckedRun, SessionError, Shard, resolved};
 
-/// So many missing parts are named.
+/// Number of missing shards to name.
 const SHOWN: usize = 10;
 
-/// All parts of a run, each in a folder of its own.
+/// All shards of a run, each in its own folder.
 #[derive(Debug)]
 pub struct Shards {
     /// In the order of their numbers.
     folders: Vec<PathBuf>,
-    /// What the manifest of the whole says.
+    /// The manifest's data of the merged run.
     info: RunInfo,
     samples: GivenSamples,
-    /// Of all together.
+    /// The sum over all shards.
     cost: Value,
 }
 
-/// A part that is whole.
+/// A finished, undamaged shard.
 struct Part {
     folder: PathBuf,
     manifest: Manifest,
@@ -40,8 +40,8 @@ struct Part {
 }
 
 impl Shards {
-    /// The parts of a run, in any order. An error that names a folder which is no part, is not finished or damaged, or is
-    /// a part of another run; or the parts that are missing.
+    /// Opens the shards of a run, in any order. Fails if one is no shard, unfinished, damaged or of another run, or if
+    /// shards are missing.
     pub fn open(folders: &[PathBuf]) -> Result<Self, SessionError> {
         let mut parts = folders.iter().map(|folder| Part::open(folder)).collect::<Result<Vec<_>, _>>()?;
         parts.sort_by_key(|part| part.shard.number);
@@ -90,12 +90,12 @@ impl Shards {
         Ok(Self { folders, info, samples: GivenSamples { samples: samples.into(), described }, cost })
     }
 
-    /// The arguments that the first part was asked for with.
+    /// The arguments of the first shard.
     pub fn arguments(&self) -> &[String] {
         &self.info.arguments_given
     }
 
-    /// An error where the whole would be written into one of its parts, or around one.
+    /// An error if `out` is inside one of the shards or contains one.
     pub fn apart_from(&self, out: &Path) -> Result<(), SessionError> {
         let whole = resolved(out);
         let overlaps = |folder: &&PathBuf| {
@@ -111,8 +111,8 @@ impl Shards {
         }
     }
 
-    /// An error where what is on this machine is not what the parts were made with: another model under the same name, a
-    /// file that was changed since, another recipe.
+    /// An error if this machine differs from what the shards used: another model of the same name, a changed file,
+    /// another recipe.
     pub(crate) fn check_found(&self, found: &RunInfo) -> Result<(), SessionError> {
         let mut found = found.clone();
         found.arguments_in_force["data"] = self.info.arguments_in_force["data"].clone();
@@ -129,17 +129,17 @@ impl Shards {
         }
     }
 
-    /// The recipe that they are a stage of.
+    /// The recipe of which they are a stage.
     pub fn recipe(&self) -> Option<&RecipeMark> {
         self.info.recipe.as_ref()
     }
 
-    /// The samples of all parts.
+    /// The samples of all shards.
     pub fn samples(&self) -> &GivenSamples {
         &self.samples
     }
 
-    /// What the manifest of the whole says, asked for with these arguments.
+    /// The manifest's data of the merged run, with these arguments.
     pub(crate) fn info(&self, arguments: &[String]) -> RunInfo {
         RunInfo { arguments_given: arguments.to_vec(), ..self.info.clone() }
     }
@@ -148,7 +148,7 @@ impl Shards {
         &self.cost
     }
 
-    /// The model that was asked, as it said of itself.
+    /// The description of the queried model.
     pub(crate) fn description(&self) -> Result<ModelDescription, SessionError> {
         serde_json::from_value(self.info.model.clone()).or_else(|error| {
             let why = format!("its manifest does not describe the model: {error}");
@@ -156,13 +156,13 @@ impl Shards {
         })
     }
 
-    /// Takes the answers of all parts over.
+    /// Copies the answers of all shards.
     pub(crate) fn give_answers(&self, to: &Answers) -> Result<(), SessionError> {
         let places = self.folders.iter().map(|folder| folder.join(ANSWERS));
         Ok(places.filter(|place| place.exists()).try_for_each(|place| to.absorb(&place))?)
     }
 
-    /// The same of what encoders made of texts.
+    /// Copies the encodings of all shards.
     pub(crate) fn give_encodings(&self, to: &Encodings) {
         let places = self.folders.iter().map(|folder| folder.join(ENCODINGS));
         places.filter(|place| place.exists()).for_each(|place| to.absorb(&place));
@@ -173,7 +173,7 @@ impl Part {
     fn open(folder: &Path) -> Result<Self, SessionError> {
         let manifest = Manifest::read(folder)?;
         if !matches!(manifest.status, RunStatus::Finished | RunStatus::Stopped { .. }) {
-            // A run that was killed could not write that it is not running any more.
+            // A killed run could not update its status.
             let cut = if manifest.status == RunStatus::Running { " or was killed" } else { "" };
             let why = format!("it is {}{cut}; only parts that have ended can be merged", manifest.status.name());
             return refuse(folder, why, "run its command with --resume to continue it");
@@ -193,7 +193,7 @@ impl Part {
         Ok(Self { folder: folder.to_owned(), manifest, shard, samples })
     }
 
-    /// An error where another part is of another run.
+    /// An error if `other` is a shard of another run.
     fn is_with(&self, other: &Self) -> Result<(), SessionError> {
         const WHOLE: &str = "arguments.data.whole";
         const OWN: [&str; 3] = ["arguments.data.shard", "arguments.data.samples", "arguments.data.path"];
@@ -208,7 +208,7 @@ impl Part {
             return refuse(&other.folder, why, "run all parts to the same stage");
         }
         let differences = self.manifest.info.differences(&other.manifest.info);
-        // That the samples differ is told where nothing says why.
+        // Differing samples are reported only if nothing else explains them.
         let mut told: Vec<_> = differences.iter().filter(|found| !OWN.contains(&found.setting.as_str())).collect();
         told.sort_by_key(|found| found.setting == WHOLE);
         match told.first() {
@@ -225,7 +225,7 @@ impl Part {
     }
 }
 
-/// What two costs come to together: everything adds up, but for the most memory at once.
+/// The sum of two costs; for peak memory the maximum.
 fn sum(a: &Value, b: &Value) -> Value {
     let (Some(fields), true) = (b.as_object(), a.is_object()) else { return b.clone() };
     let together = |(name, there): (&String, &Value)| {

@@ -1,4 +1,4 @@
-//! Models in memory: stages of a plan take turns with them, and so do the models that one method asks.
+//! Models in memory, shared between the stages of a plan and the models of one method.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, Model, M
 use crate::options::{ByteSize, ModelOptions};
 use crate::{Events, Notice, SessionError};
 
-/// A model whose files were opened.
+/// A model whose files are open.
 #[derive(Clone)]
 pub struct OpenedModel {
     pub(crate) options: ModelOptions,
@@ -25,12 +25,12 @@ impl OpenedModel {
         Ok(Self { options: options.clone(), checkpoint })
     }
 
-    /// What a record says about the model. Its files are hashed for it.
+    /// The model's description, with the hash of its files.
     pub(crate) fn describe(&self) -> Result<ModelDescription, SessionError> {
         Ok(self.checkpoint.describe(self.options.computing.load_options(), self.checkpoint.fingerprint()?))
     }
 
-    /// The files, opened again if they have changed: the fingerprint must be that of the weights that are loaded.
+    /// The files, reopened if they changed: the fingerprint must match the weights that are loaded.
     fn current(&self) -> Result<Arc<Checkpoint>, SessionError> {
         if self.checkpoint.is_current() {
             return Ok(self.checkpoint.clone());
@@ -39,19 +39,19 @@ impl OpenedModel {
     }
 }
 
-/// Holds the models that were loaded, as many as a third of a memory has room for: the machine's, or a device's own. One
-/// is always held, however large it is; the one that was not asked for longest goes first.
+/// Keeps loaded models in up to a third of a memory (the machine's or a device's own), evicting the least recently
+/// used. At least one stays, whatever its size.
 pub struct ModelPool {
     events: Arc<dyn Events>,
-    /// The one that was asked last stands last.
+    /// The most recently used model is last.
     entries: Mutex<Vec<PoolEntry>>,
 }
 
-/// The share of a memory that weights may take together: as much again stays for keys and values, which
-/// take half of what is free when a model is loaded, and for everything else.
+/// Weights may take 1/3 of a memory. Another third remains for keys and values, which take half of the free memory when
+/// a model is loaded, and a third for everything else.
 const WEIGHTS_SHARE: u64 = 3;
 
-/// A model that is loaded, or why it cannot be.
+/// A loaded model, or why it cannot be loaded.
 struct PoolEntry {
     options: ModelOptions,
     loaded: Result<PoolModel, Arc<SessionError>>,
@@ -60,9 +60,9 @@ struct PoolEntry {
 
 /// A model of either kind.
 enum PoolModel {
-    /// It answers and writes.
+    /// Answers and generates.
     Language(Arc<Model>),
-    /// It reads whole texts.
+    /// Encodes whole texts.
     Encoder(Arc<TextModel>),
 }
 
@@ -115,7 +115,7 @@ impl ModelPool {
         }
     }
 
-    /// Loads a model after those have gone that it leaves no room for.
+    /// Loads a model, first evicting those that leave no room for it.
     fn load(
         &self,
         opened: &OpenedModel,
@@ -148,7 +148,7 @@ impl ModelPool {
         PoolEntry { options: opened.options.clone(), loaded, bytes }
     }
 
-    /// Options that this machine cannot follow.
+    /// Warns of options that this machine does not support.
     fn report_options(&self, options: LoadOptions, model: &Model) {
         let copies = options.devices.copies().len();
         if let Some(threads) = options.threads.filter(|threads| *threads < copies) {
@@ -172,7 +172,7 @@ impl ModelPool {
         }
     }
 
-    /// What a model cannot be asked.
+    /// Reports limits of the model.
     fn report_limits(&self, model: &Model) {
         let warn = |text: &str| self.events.notice(Notice::Warning(text));
         if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
@@ -193,7 +193,7 @@ impl ModelPool {
 }
 
 impl PoolEntry {
-    /// Sets the model to these options, which need no other weights; false where it is at work with others.
+    /// Applies options that need no other weights; `false` if the model is in use with other options.
     fn runs_as(&mut self, options: &ModelOptions) -> Result<bool, SessionError> {
         if self.options != *options {
             if let Ok(PoolModel::Language(model)) = &mut self.loaded {
@@ -230,14 +230,14 @@ impl PoolModel {
     }
 }
 
-/// Whether both lie in one memory: that of the machine, or that of devices of one kind.
+/// Whether both devices share a memory: that of the machine, or that of devices of one kind.
 fn in_one_memory(one: DeviceChoice, other: DeviceChoice) -> bool {
     use DeviceChoice::{CandleCpu, Cpu, Cuda, Metal};
     matches!((one, other), (Cpu | CandleCpu, Cpu | CandleCpu) | (Cuda(_), Cuda(_)) | (Metal, Metal))
 }
 
-/// Lets models go from the memory that another one comes to until there is room. Where the system does not say how much
-/// there is, all of them.
+/// Evicts models from the memory that a new one needs until there is room; all of them if the amount of memory is
+/// unknown.
 fn make_room(entries: &mut Vec<PoolEntry>, files: &Checkpoint, options: LoadOptions) {
     let devices = options.devices;
     let room = devices.devices().map(|device| device_room(device).map_or(0, |room| room.total)).min();

@@ -1,10 +1,10 @@
-//! Where rows of a run go that is only rehearsed or planned.
+//! Output of rehearsals and dry runs.
 
 use probity_lm::SinkError;
 use probity_methods::RunOutput;
 use serde_json::Value;
 
-/// Takes rows and keeps none; it is told which stage begins.
+/// Discards rows and passes on the name of each stage.
 pub(crate) struct Nowhere<F>(pub(crate) F);
 
 impl<F: FnMut(&'static str) + Send> RunOutput for Nowhere<F> {

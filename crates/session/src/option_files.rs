@@ -1,4 +1,4 @@
-//! The files that options lead to: prompts and texts, whose content is part of what a run is.
+//! Files named by options: prompts and texts, whose content identifies a run.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::SessionError;
 
-/// A file that an option's value leads to.
+/// A file named by an option's value.
 pub(crate) struct OptionFile {
     /// The option's field.
     pub(crate) field: String,
@@ -17,12 +17,12 @@ pub(crate) struct OptionFile {
 }
 
 impl OptionFile {
-    /// Those of the options that something has of its own, as the forms of their values have them.
+    /// The files among a method's own options, according to the forms of their values.
     pub(crate) fn all(method: &dyn DynMethod, configured: &dyn Configured) -> Vec<Self> {
         Self::among(method, &configured.options_in_force())
     }
 
-    /// Those of these values, by field.
+    /// The files among `values`, by field.
     fn among(method: &dyn DynMethod, values: &Value) -> Vec<Self> {
         let of = |option: OptionSpec| {
             let value = &values[&option.field];
@@ -39,7 +39,7 @@ impl OptionFile {
     }
 }
 
-/// The files of options that cannot be read, each by its option's long name; the values are by field.
+/// Files of options that cannot be read, by long name; `values` are by field.
 pub fn unreadable_files(method: &dyn DynMethod, values: &Value) -> Vec<(String, SessionError)> {
     let unreadable = |file: OptionFile| {
         let source = open_regular(&file.path).err()?;
@@ -48,10 +48,10 @@ pub fn unreadable_files(method: &dyn DynMethod, values: &Value) -> Vec<(String, 
     OptionFile::among(method, values).into_iter().filter_map(unreadable).collect()
 }
 
-/// The file of an option's value in that form; absent where it is a text, or the name of a prompt.
+/// The file that a value of this form names; `None` for a text or the name of a prompt.
 fn file_of<'v>(method: &dyn DynMethod, form: &str, value: &'v str) -> Option<&'v str> {
     match form {
-        // A method may use the prompts of another.
+        // A method may use another method's prompts.
         "NAME|FILE" => {
             let known = methods().flat_map(DynMethod::prompts).chain(method.prompts());
             (known.into_iter().all(|prompt| prompt.name() != value)).then_some(value)

@@ -1,4 +1,4 @@
-//! Stages, one after another.
+//! Plans: stages that run one after another.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::stage::{OtherStage, PlannedRun};
 use crate::warnings::warn_of_input;
 use crate::{ErrorText, Events, Notice, OpenedModel, SessionError, SessionReport, Shard, resolved};
 
-/// Stages, and the arguments that they were asked for with.
+/// Stages, and the arguments that requested them.
 pub struct Plan {
-    /// In the order in which they were asked for.
+    /// In the requested order.
     pub stages: Vec<PlannedRun>,
-    /// What is wrong with stages that are not among them.
+    /// Problems with stages that are not in the plan.
     pub found: PlanProblems,
-    /// Stages of the recipe that are not among them.
+    /// Stages of the recipe that are not in the plan.
     pub others: Vec<OtherStage>,
-    /// The recipe's file; absent where there is none.
+    /// The recipe's file, if any.
     pub recipe: Option<String>,
-    /// As typed, the program's name left out.
+    /// As typed, without the program's name.
     pub arguments: Vec<String>,
 }
 
 /// How a stage ended.
 #[derive(Debug)]
 pub enum RunOutcome {
-    /// It is done now.
+    /// It finished now.
     Finished(InShort),
-    /// It had been finished before, just so.
+    /// It was already finished.
     Before(InShort),
-    /// It ended after a stage of its method, as it was to.
+    /// It stopped after a stage of its method, as requested.
     Until(&'static str),
-    /// Only planned.
+    /// Dry run.
     Planned,
-    /// It failed, as was told.
+    /// It failed; the error was reported.
     Failed,
 }
 
@@ -59,19 +59,19 @@ pub struct RunEnd<'p> {
     pub ended: RunOutcome,
 }
 
-/// What `summary.json` says in short.
+/// The main parts of `summary.json`.
 #[derive(Debug, Deserialize)]
 pub struct InShort {
-    /// How many answers ended how.
+    /// The number of answers by outcome.
     pub outcomes: Outcomes,
     #[serde(default)]
     headline: Vec<Headline>,
-    /// What it says, and how far to trust it.
+    /// The conclusions, and how far to trust them.
     #[serde(default)]
     pub verdict: Vec<Conclusion>,
 }
 
-/// So many figures stand in one line: many metrics against many attributes have more.
+/// Maximum number of figures in one line: many metrics with many attributes have more.
 const FIGURES: usize = 4;
 
 impl InShort {
@@ -91,7 +91,7 @@ impl InShort {
 }
 
 impl RunEnd<'_> {
-    /// What it found; absent where it was only planned, or failed.
+    /// The results; `None` after a dry run or a failure.
     pub fn in_short(&self) -> Option<&InShort> {
         match &self.ended {
             RunOutcome::Finished(found) | RunOutcome::Before(found) => Some(found),
@@ -106,19 +106,19 @@ impl Plan {
         Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
-    /// Where its stages leave what they find; resolved.
+    /// The resolved output folders.
     fn folders(&self) -> Vec<PathBuf> {
         self.stages.iter().filter_map(|stage| stage.run.output.out.as_deref().map(resolved)).collect()
     }
 
-    /// The stages that can be done in parts: those that judge samples, and read nothing that another leaves.
+    /// Stages that can be sharded: they judge samples and read no output of other stages.
     pub fn parted(&self) -> impl Iterator<Item = &PlannedRun> {
         let folders = self.folders();
         self.stages.iter().filter(move |stage| can_be_parted(stage, &folders))
     }
 
-    /// The same of one part of the samples, each stage in a folder of its own. Stages that cannot be done in parts are
-    /// done once all parts are merged: they leave the plan.
+    /// Restricts the plan to one shard, each stage in its own folder. Stages that cannot be sharded are removed: they
+    /// run after merging.
     pub fn part(&mut self, shard: Shard) {
         let folders = self.folders();
         self.stages.retain(|stage| can_be_parted(stage, &folders));
@@ -130,8 +130,8 @@ impl Plan {
         }
     }
 
-    /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written. Stages come
-    /// back in the order in which they are to be done.
+    /// Checks all stages and returns them in the order to run them. All problems are reported as one error; nothing is
+    /// loaded or written.
     pub fn check(&self) -> Result<Vec<ReadyStage<'_>>, SessionError> {
         let mut problems = self.found.clone();
         let mut checker = Checker::new(&self.arguments, &self.stages, &self.others);
@@ -147,8 +147,7 @@ impl Plan {
         Ok(ready)
     }
 
-    /// Runs stages that were checked. A stage of a recipe that fails does not stop the others, but for those that read
-    /// from it.
+    /// Runs checked stages. If a stage of a recipe fails, only the stages that read from it fail too.
     pub fn run<'p>(&'p self, ready: Vec<ReadyStage<'p>>, context: &Context) -> Result<Vec<RunEnd<'p>>, SessionError> {
         let mut ends = Vec::with_capacity(ready.len());
         for mut ready in ready {
@@ -181,13 +180,13 @@ impl Plan {
         let out = stage.run.output.out.as_deref();
         if let Some(out) = out.filter(|_| ready.finished) {
             if stage.origin.is_none() {
-                // Of a recipe its table tells it.
+                // For a recipe, the final table says so.
                 let told = format!("the run in {} is already finished; nothing was changed", out.display());
                 events.notice(Notice::Message(&told));
             }
             return Ok(RunOutcome::Before(InShort::read(out)?));
         }
-        // A recipe's stages have no folder yet where it was stopped before them.
+        // Stages of an interrupted recipe that had not started have no folder yet.
         if let (Some(out), None, true, None) = (out, &ready.earlier, stage.run.keep.resume, &stage.origin)
             && !planned
         {
@@ -195,15 +194,15 @@ impl Plan {
         }
         context.interrupt.check()?;
         if planned && ready.model.is_none() {
-            // Nothing is asked in it whose cost would have to be told.
+            // There are no queries to report the cost of.
             return Ok(RunOutcome::Planned);
         }
         warn_of_input(stage, &ready.samples, &**events);
-        // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
+        // Cache errors are found before a model is loaded and before an earlier run is deleted.
         let cache = if planned { SharedCache::default() } else { SharedCache::open(ready)? };
         let model = ready.model.clone();
         if let Some(model) = model.as_ref().filter(|_| stage.shards.is_none()) {
-            // Loaded before anything of the stage is told: what it is goes into the manifest.
+            // Loaded before the stage is reported, because its description is part of the manifest.
             context.models.language(&model.opened)?;
         }
         if self.recipe.is_some() {
@@ -236,7 +235,7 @@ impl Plan {
         Ok(RunOutcome::Finished(InShort { outcomes, headline, verdict }))
     }
 
-    /// Fills the run folder.
+    /// Runs a stage that queries a model, and fills its folder.
     fn judge(
         &self,
         ready: &ReadyStage<'_>,
@@ -248,7 +247,7 @@ impl Plan {
         let pool = &context.models;
         let run = &ready.stage.run;
         let (description, options) = if let Some(shards) = &ready.stage.shards {
-            // It is not loaded for what was answered before.
+            // A merged run has all answers, so the model is not loaded.
             (shards.description()?, model.options.computing.load_options())
         } else {
             let model = pool.language(model)?;
@@ -293,7 +292,7 @@ impl Plan {
         result
     }
 
-    /// Does a stage that asks no model of its own, and fills the run folder, where there is one.
+    /// Runs a stage without a model of its own, and fills its folder, if any.
     fn compute(
         &self,
         ready: &ReadyStage<'_>,
@@ -337,13 +336,13 @@ impl Plan {
     }
 }
 
-/// Whether a stage judges samples, and reads from none of these folders.
+/// Whether a stage judges samples and reads from none of `folders`.
 fn can_be_parted(stage: &PlannedRun, folders: &[PathBuf]) -> bool {
     let mut paths = stage.reads().into_iter().map(|(_, path)| resolved(&path));
     stage.needs.samples && !paths.any(|path| folders.iter().any(|folder| path.starts_with(folder)))
 }
 
-/// Gives a run that is made of parts the answers of those.
+/// Copies the answers of its shards into a merged run.
 fn take_over(ready: &ReadyStage<'_>, own: Option<&Answers>) -> Result<(), SessionError> {
     match (&ready.stage.shards, own) {
         (Some(shards), Some(own)) => shards.give_answers(own),
@@ -351,14 +350,14 @@ fn take_over(ready: &ReadyStage<'_>, own: Option<&Answers>) -> Result<(), Sessio
     }
 }
 
-/// Lets go of what the parts of a run have asked and the whole does not, and says what they cost together.
+/// Removes answers that the merged run did not use, and records the shards' cost.
 fn leave_unasked(ready: &ReadyStage<'_>, own: Option<&Answers>, folder: &mut RunFolder) -> Result<(), SessionError> {
     let Some(shards) = &ready.stage.shards else { return Ok(()) };
     own.map_or(Ok(()), Answers::forget_unasked)?;
     Ok(folder.set_cost(shards.cost())?)
 }
 
-/// Lets an encoder of metrics keep what it made of texts: in the run's folder and in one that runs share.
+/// Lets an encoder of metrics store its encodings in the run folder and in the shared cache.
 fn record_encoder(
     models: &mut MetricModels,
     ready: &ReadyStage<'_>,
@@ -375,7 +374,7 @@ fn record_encoder(
     Ok(())
 }
 
-/// An error where a stage that this one reads from left nothing to read.
+/// An error if a stage that this one reads from produced nothing.
 fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[RunEnd<'_>]) -> Result<(), SessionError> {
     for end in ends.iter().filter(|end| ready.after.iter().any(|stage| std::ptr::eq(*stage, end.stage))) {
         let how = match end.ended {
@@ -388,7 +387,7 @@ fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[RunEnd<'_>]) -> Result<(), S
     Ok(())
 }
 
-/// Warns of what has no score. What reads tables of scores says in its own what of them it left out.
+/// Warns of missing scores. Stages that read score tables have their own warnings.
 fn report_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events) {
     let unscored = outcomes.unscored();
     let needs = stage.needs;
@@ -403,15 +402,15 @@ fn report_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events)
     events.notice(Notice::Warning(&told));
 }
 
-/// Whether an error ends the whole plan: nobody wants to be told of more.
+/// Whether an error ends the whole plan; further errors would not help.
 fn ends_everything(error: &SessionError) -> bool {
     crate::was_interrupted(error) || matches!(error, SessionError::Events(_))
 }
 
-/// So many damaged answers are named.
+/// Maximum number of damaged answers to name.
 const NAMED: usize = 5;
 
-/// Says what of the answers had been kept, and what of that was not as it was written and was asked again.
+/// Reports reused answers and damaged ones that were recomputed.
 pub fn report_answers(recorded: &Recorded<'_>, events: &dyn Events) {
     report_damaged(&recorded.damaged(), events);
     if recorded.found() > 0 {
@@ -420,7 +419,7 @@ pub fn report_answers(recorded: &Recorded<'_>, events: &dyn Events) {
     }
 }
 
-/// Answers that were kept and are not as they were written: they were asked again.
+/// Warns of stored answers that were damaged and recomputed.
 pub fn report_damaged(damaged: &[String], events: &dyn Events) {
     if damaged.is_empty() {
         return;
@@ -439,7 +438,7 @@ pub fn report_damaged(damaged: &[String], events: &dyn Events) {
     )));
 }
 
-/// Puts stages of one model together, in the order in which each model comes first.
+/// Groups stages by model, in the order in which each model first occurs.
 fn by_model(ready: Vec<ReadyStage<'_>>) -> Vec<ReadyStage<'_>> {
     let mut sorted: Vec<ReadyStage<'_>> = Vec::with_capacity(ready.len());
     for stage in ready {
@@ -452,11 +451,10 @@ fn by_model(ready: Vec<ReadyStage<'_>>) -> Vec<ReadyStage<'_>> {
     sorted
 }
 
-/// Puts each stage behind those that it reads from, and leaves them in their order else; and those that cannot come,
-/// since they wait for one another.
+/// Sorts stages after those that they read from, otherwise keeping their order. Also returns the stages of a circle.
 fn after_their_inputs(mut waiting: Vec<ReadyStage<'_>>) -> (Vec<ReadyStage<'_>>, Vec<ReadyStage<'_>>) {
     let mut sorted: Vec<ReadyStage<'_>> = Vec::with_capacity(waiting.len());
-    // A stage that is among neither has something wrong with it, which is told anyway.
+    // An input in neither list has a problem, which is already reported.
     let is_free = |ready: &ReadyStage<'_>, waiting: &[ReadyStage<'_>]| {
         ready.after.iter().all(|input| waiting.iter().all(|other| !std::ptr::eq(other.stage, *input)))
     };

@@ -1,4 +1,4 @@
-//! Models that take their place in the pool when they are asked something.
+//! Models that are loaded into the pool when first queried.
 
 use std::sync::Arc;
 
@@ -15,18 +15,17 @@ pub(crate) struct PooledModel {
     pool: Arc<ModelPool>,
     opened: OpenedModel,
     description: ModelDescription,
-    /// Takes what questions would cost, in the place of answers.
+    /// Receives the cost of queries instead of answering them.
     planned: Option<Box<dyn Fn(PlannedCost) + Send + Sync>>,
 }
 
 impl PooledModel {
-    /// A model that is known to answer prompts.
+    /// A model whose description says that it answers prompts.
     pub(crate) fn new(pool: &Arc<ModelPool>, opened: OpenedModel, description: ModelDescription) -> Self {
         Self { pool: pool.clone(), opened, description, planned: None }
     }
 
-    /// The same that plans in the place of answering. It is loaded all the same, since its own schedule says what its
-    /// questions cost.
+    /// A model that plans instead of answering. It is still loaded, because its scheduler computes the cost.
     pub(crate) fn planning(self, planned: impl Fn(PlannedCost) + Send + Sync + 'static) -> Self {
         Self { planned: Some(Box::new(planned)), ..self }
     }
@@ -39,7 +38,7 @@ impl PooledModel {
     ) -> Result<Usage, LmError> {
         let mut requests = requests.peekable();
         if requests.peek().is_none() {
-            // Nothing is loaded for nothing: all answers may be there already.
+            // All answers may be stored, so an empty list must not load the model.
             return Ok(Usage::default());
         }
         let model = self.pool.language(&self.opened).map_err(|error| LmError::Model(Box::new(error)))?;
@@ -73,7 +72,7 @@ impl LanguageModel for PooledModel {
     }
 }
 
-/// An encoder of a pool. Texts are cut into tokens without it.
+/// An encoder of a pool. Tokenisation does not load it.
 pub(crate) struct SharedEncoder {
     pool: Arc<ModelPool>,
     opened: OpenedModel,
@@ -81,7 +80,7 @@ pub(crate) struct SharedEncoder {
 }
 
 impl SharedEncoder {
-    /// The encoder with its files.
+    /// An encoder with its files.
     pub(crate) fn new(pool: &Arc<ModelPool>, opened: OpenedModel, files: Arc<TextFiles>) -> Self {
         Self { pool: pool.clone(), opened, files }
     }

@@ -1,4 +1,4 @@
-//! Everything that is wrong with a plan, told at once.
+//! Collects all problems of a plan into one error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use miette::Diagnostic;
 
 use crate::{ErrorText, SessionError};
 
-/// What is wrong, in the order in which it was found; each thing once.
+/// Problems in the order found, without duplicates.
 #[derive(Debug, Clone, Default)]
 pub struct PlanProblems {
     list: Vec<PlanProblem>,
@@ -14,24 +14,24 @@ pub struct PlanProblems {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PlanProblem {
-    /// In the recipe, from 1; absent on a command line.
+    /// Line of the recipe, from 1; absent for a command.
     line: Option<usize>,
     told: ErrorText,
 }
 
-/// Where a stage and its options were written.
+/// Lines of a recipe that define a stage and its options.
 #[derive(Debug, Clone, Default)]
 pub struct StageLines {
     /// The line of the stage.
     pub stage: usize,
     /// The lines of its options, by long name.
     pub options: BTreeMap<String, usize>,
-    /// All options that it may have.
+    /// All options that it accepts.
     pub known: BTreeSet<String>,
 }
 
 impl StageLines {
-    /// Options without the dashes that they have on a command line.
+    /// Removes the dashes that options have on a command line.
     fn in_its_words(&self, text: &str) -> String {
         let mut parts = text.split("--");
         let mut told = parts.next().unwrap_or_default().to_owned();
@@ -46,13 +46,12 @@ impl StageLines {
 }
 
 impl PlanProblems {
-    /// Something is wrong at a line.
+    /// Adds a problem at a line.
     pub fn at(&mut self, line: usize, what: impl Into<ErrorText>) {
         self.push(Some(line), what.into());
     }
 
-    /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
-    /// recipe.
+    /// Adds a problem of a stage, caused by the value of `option` if known. In a recipe it has a line.
     pub fn add_stage_error(
         &mut self,
         lines: Option<&StageLines>,
@@ -72,7 +71,7 @@ impl PlanProblems {
         self.at(line, ErrorText { what, hints });
     }
 
-    /// Something is wrong, and not at a line.
+    /// Adds a problem without a line.
     pub fn anywhere(&mut self, what: impl Into<ErrorText>) {
         self.push(None, what.into());
     }
@@ -84,7 +83,7 @@ impl PlanProblems {
         }
     }
 
-    /// An error that lists them by line, where there are any; `file` is the recipe.
+    /// An error that lists the problems by line, if any; `file` is the recipe.
     pub fn into_result(mut self, file: Option<&str>) -> Result<(), SessionError> {
         self.list.sort_by_key(|problem| problem.line);
         let place = file.map(|file| format!(" in {file}")).unwrap_or_default();
@@ -108,7 +107,7 @@ impl PlanProblems {
 }
 
 impl PlanProblem {
-    /// Its hints stand below it, those that were told before left out.
+    /// The problem with its hints below it, without hints already shown.
     fn one_of_several<'a>(&'a self, before: &mut BTreeSet<&'a str>) -> String {
         let place = self.line.map(|line| format!("line {line}: ")).unwrap_or_default();
         let what = self.told.what.replace('\n', "\n  ");

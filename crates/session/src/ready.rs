@@ -1,4 +1,4 @@
-//! A stage that was checked: what was found of it, and what can be tried without a model in memory.
+//! A checked stage, and what can be tried without loading a model.
 
 use std::sync::Arc;
 
@@ -19,46 +19,46 @@ use crate::stage::PlannedRun;
 use crate::stage_tables::described_tables;
 use crate::{CheckedRun, ModelPool, OpenedModel, SessionError, Silent};
 
-/// A stage that can run, as far as can be told.
+/// A stage that passed all checks before loading.
 pub struct ReadyStage<'a> {
     /// The stage.
     pub stage: &'a PlannedRun,
     /// Its samples.
     pub samples: Arc<[Sample]>,
-    /// What the manifest says of them.
+    /// The manifest's entry for the samples.
     pub(crate) data: Value,
-    /// Further models that its method asks.
+    /// Additional models of its method.
     pub(crate) others: Vec<Arc<ModelFiles>>,
     /// Models of its metrics.
     pub(crate) for_metrics: Vec<MetricModel>,
-    /// How its method goes through its stages.
+    /// How its method handles its stages.
     pub(crate) staging: Staging,
-    /// Its folder holds the finished run of this very stage, which may stay as it is.
+    /// Its folder already holds exactly this run, finished.
     pub(crate) finished: bool,
-    /// Stages of the same plan whose folders it reads. What it reads is looked at when they have come to their end.
+    /// Stages of the plan whose folders it reads. Their files are checked after they ran.
     pub(crate) after: Vec<&'a PlannedRun>,
-    /// The model that it asks; absent where it asks none of its own.
+    /// Its model; absent if it needs none of its own.
     pub(crate) model: Option<Arc<ModelFiles>>,
-    /// The run that its folder holds already.
+    /// The run already in its folder.
     pub(crate) earlier: Option<Manifest>,
 }
 
-/// A model that metrics are made with.
+/// A model of metrics.
 pub(crate) struct MetricModel {
     pub(crate) opened: OpenedModel,
     pub(crate) files: MetricFiles,
 }
 
-/// The files of a model that metrics are made with.
+/// The files of a metric's model.
 pub(crate) enum MetricFiles {
-    /// Of one that reads texts.
+    /// An encoder.
     Encoder(Arc<TextFiles>),
-    /// Of one that tells how probable texts are.
+    /// A sequence-to-sequence model that scores texts.
     Seq2Seq(Box<ModelDescription>),
 }
 
 impl ReadyStage<'_> {
-    /// The models that its metrics are made with, loaded when they are asked.
+    /// The models of its metrics, loaded when first used.
     pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> MetricModels {
         let mut models = MetricModels::default();
         for MetricModel { opened, files } in &self.for_metrics {
@@ -75,7 +75,7 @@ impl ReadyStage<'_> {
         models
     }
 
-    /// What the manifest says of the further models, and of those of metrics behind them; their files are hashed for it.
+    /// The descriptions of additional models, then of those of metrics, with hashes of their files.
     pub(crate) fn other_descriptions(&self) -> Result<Vec<ModelDescription>, SessionError> {
         let others = self.others.iter().map(|other| other.opened.describe());
         let for_metrics = self.for_metrics.iter().map(|model| {
@@ -87,7 +87,7 @@ impl ReadyStage<'_> {
         others.chain(for_metrics).collect()
     }
 
-    /// What the manifest says when the run begins; `options` are those with which the model runs.
+    /// The manifest's data when the run begins; `options` are those of the loaded model.
     pub(crate) fn info(
         &self,
         arguments: &[String],
@@ -100,7 +100,7 @@ impl ReadyStage<'_> {
         }
     }
 
-    /// What is said of it by what is on this machine.
+    /// The same from the files on this machine.
     fn info_here(
         &self,
         arguments: &[String],
@@ -109,14 +109,14 @@ impl ReadyStage<'_> {
     ) -> RunInfo {
         let stage = self.stage;
         let params = stage.configured.options_in_force();
-        // Models of metrics alone compute as the stage says. Where there is no model at all, that would tell apart runs
-        // that are the same.
+        // Models of metrics use the stage's options. Without any model the options have no effect, and recording them
+        // would make equal runs differ.
         let for_metrics = (!self.for_metrics.is_empty()).then(|| stage.model.computing.load_options());
         let options = model.map(|(_, options)| options).or(for_metrics);
         let model = model.map(|(model, _)| model);
         let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
         let inputs = stage.described_inputs();
-        // Of what judges no samples they are the data.
+        // For stages without samples, the inputs are the data.
         if stage.needs.samples && inputs.as_object().is_some_and(|inputs| !inputs.is_empty()) {
             info.arguments_in_force["inputs"] = inputs;
         }
@@ -146,16 +146,16 @@ impl ModelFiles {
 }
 
 impl ReadyStage<'_> {
-    /// Runs the method with the files of its models alone.
+    /// Runs the method with only the files of its models.
     pub(crate) fn rehearse(&self) -> Result<(), MethodError> {
         let others: Vec<&dyn LanguageModel> = self.others.iter().map(|other| other.dry()).collect();
-        // Metrics are made with their models' files: a rehearsal ends before it scores, and so nothing is loaded.
+        // Metrics are created from their models' files, and a rehearsal ends before they score, so nothing is loaded.
         let pool = Arc::new(ModelPool::new(Arc::new(Silent)));
         self.run_dry(self.model.as_deref().map(ModelFiles::dry), &others, &pool, &mut Nowhere(|_| ()))
     }
 
-    /// Runs the method against models that answer nothing, up to its last stage's questions; stand-ins take the place
-    /// of what earlier stages would leave.
+    /// Runs the method against models that do not answer, up to the queries of its last stage; placeholders replace the
+    /// output of earlier stages.
     pub(crate) fn run_dry(
         &self,
         model: Option<&dyn LanguageModel>,
@@ -175,8 +175,8 @@ impl ReadyStage<'_> {
         }
     }
 
-    /// Whether the folder of a stage that is resumed holds this very run, and as it was written; an error where it holds
-    /// another one. A model's files are hashed for it, which is far quicker than loading the model.
+    /// Checks whether the folder of a resumed stage holds exactly this run, undamaged. Fails if it holds another one.
+    /// Hashes the model's files, which is much faster than loading it.
     pub(crate) fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
         let stage = self.stage;
         if let Some(shards) = &stage.shards {
@@ -209,16 +209,16 @@ impl ReadyStage<'_> {
         }
     }
 
-    /// What the manifest would say, by the files of its models alone, which are hashed for it.
+    /// The manifest's data from the models' files alone, with hashes.
     fn info_by_files(&self, arguments: &[String]) -> Result<RunInfo, SessionError> {
         let others = self.other_descriptions()?;
         let model = self.model.as_ref().map(|files| files.opened.describe()).transpose()?;
-        // What the machine would put in the place of an option that was left out changes no result.
+        // Defaults that depend on the machine do not change results.
         let asked = model.as_ref().map(|model| (model, self.stage.model.computing.load_options()));
         Ok(self.info_here(arguments, asked, &others))
     }
 
-    /// Does what a check leaves until the stages that it reads from have come to their end: now their files are there.
+    /// Completes the check after the stages that it reads from have run.
     pub(crate) fn settle(&mut self, arguments: &[String]) -> Result<(), SessionError> {
         if self.after.is_empty() {
             return Ok(());
@@ -230,7 +230,7 @@ impl ReadyStage<'_> {
     }
 }
 
-/// Whether a run has tables of stages behind this one, which ending there would take away.
+/// Whether a run has tables of later stages, which stopping there would delete.
 fn is_beyond(run: &Manifest, until: &str) -> bool {
     match &run.status {
         RunStatus::Finished => true,

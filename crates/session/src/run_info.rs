@@ -1,4 +1,4 @@
-//! What a manifest says when a run begins.
+//! The manifest's data when a run begins.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::options::computing_in_force;
 
-/// What a run is, for its manifest when it begins.
+/// Identifies a run, for its manifest.
 pub(crate) fn run_info(
     command: &str,
     arguments: &[String],
@@ -31,7 +31,7 @@ pub(crate) fn run_info(
     }
 }
 
-/// The versions that a manifest names.
+/// The versions that a manifest records.
 pub fn probity_version() -> BTreeMap<String, String> {
     BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())])
 }

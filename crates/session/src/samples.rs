@@ -1,4 +1,4 @@
-//! The samples of a stage, and what a manifest says of them.
+//! The samples of a stage, and their entry in the manifest.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use crate::options::DataOptions;
 use crate::{SessionError, Shard};
 
-/// Samples that come from no file.
+/// Samples that were already read.
 #[derive(Debug, Clone)]
 pub struct GivenSamples {
-    /// All of them.
+    /// All samples.
     pub samples: Arc<[Sample]>,
-    /// What the manifest says of them.
+    /// Their entry in the manifest.
     pub described: Value,
 }
 
 impl GivenSamples {
-    /// Those of a file that options ask for; what `wrong` finds about one is wrong with the file too.
+    /// Reads the selected samples of a file; problems that `wrong` finds in a sample are errors of the file.
     pub(crate) fn read(options: &DataOptions, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Self, SessionError> {
         let samples = options.samples_for(wrong)?;
         let mut described = options.described()?;
@@ -27,7 +27,8 @@ impl GivenSamples {
         Self { samples: samples.into(), described }.part(options.shard)
     }
 
-    /// Those of a table in memory, whose columns options map; what `wrong` finds about one is wrong with the table too.
+    /// Reads the samples of a table in memory, whose columns the options map; problems that `wrong` finds are errors of
+    /// the table.
     pub(crate) fn of_table(
         options: &DataOptions,
         table: Box<dyn GivenTable>,
@@ -41,8 +42,7 @@ impl GivenSamples {
         Ok(Self { samples: samples.into(), described })
     }
 
-    /// One part of them. What came through a pipe has no hash: that all parts are of the same samples is known by the
-    /// samples themselves.
+    /// One shard of the samples. Data from a pipe have no hash, so the samples themselves are hashed to compare shards.
     pub(crate) fn part(self, shard: Option<Shard>) -> Result<Self, SessionError> {
         let Some(shard) = shard else { return Ok(self) };
         let Self { samples: all, mut described } = self;

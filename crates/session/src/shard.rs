@@ -1,4 +1,4 @@
-//! A part of the samples.
+//! Shards of the samples.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,38 +6,38 @@ use std::str::FromStr;
 
 use probity_options::written_as_text;
 
-/// One of several parts of the samples, as `I/N`: every N-th sample, from the I-th on. So parts are alike in size and,
-/// where data are sorted, in what they cost.
+/// One shard of the samples, as `I/N`: every N-th sample from the I-th on. Shards therefore have similar sizes, and
+/// similar costs even if the data are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     /// From 1.
     pub number: usize,
-    /// How many there are.
+    /// The number of shards.
     pub of: usize,
 }
 
-/// More parts than that nobody merges.
+/// Larger numbers are probably mistakes.
 const MOST: usize = 65_536;
 
-/// That a text names no part.
+/// Not of the form `I/N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("expected I/N with I from 1 to N, and N up to {MOST}, such as 3/8")]
 pub struct ShardError;
 
 impl Shard {
-    /// The part of a list.
+    /// The shard's elements of a list.
     pub fn part<T>(self, all: Vec<T>) -> Vec<T> {
         all.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
 
-    /// Where it goes, where the whole would go there: `runs/pairs.3-of-8`.
+    /// The shard's folder, derived from that of the whole run: `runs/pairs.3-of-8`.
     pub fn folder(self, whole: &Path) -> PathBuf {
         let mut name = whole.as_os_str().to_owned();
         name.push(format!(".{}-of-{}", self.number, self.of));
         name.into()
     }
 
-    /// How many of so many it has.
+    /// The number of elements in this shard of `all`.
     pub fn len(self, all: usize) -> usize {
         all.saturating_sub(self.number - 1).div_ceil(self.of)
     }

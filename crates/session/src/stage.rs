@@ -1,4 +1,4 @@
-//! What is to be run: a method with its options, over data, asked of a model, into a folder.
+//! A stage of a plan: a method with its options, data, model and folder.
 
 use std::path::{Path, PathBuf};
 
@@ -19,46 +19,46 @@ use crate::{SessionError, Shards};
 
 /// A stage of a plan.
 pub struct PlannedRun {
-    /// The method, or what it is else.
+    /// The method, or another kind of stage.
     pub method: &'static dyn DynMethod,
-    /// The same with its options.
+    /// The method with its options.
     pub configured: Box<dyn Configured>,
-    /// What it works with, its options being what they are.
+    /// What it needs with these options.
     pub needs: Needs,
-    /// The model that it asks; where it asks none of its own, how those of its metrics compute.
+    /// Its model. If it needs none of its own, how the models of its metrics compute.
     pub model: ModelOptions,
     /// The options of every run.
     pub run: RunOptions,
-    /// Samples in the place of the file that the options name.
+    /// Samples that replace the data file.
     pub samples: Option<GivenSamples>,
-    /// Where it comes from; absent where it was asked for by itself.
+    /// Its recipe; absent for a command.
     pub origin: Option<StageOrigin>,
-    /// The parts that it is made of, where they were run before: their samples and their answers are its own.
+    /// The shards to merge, which provide the samples and answers.
     pub shards: Option<Shards>,
 }
 
 /// Where a stage of a recipe comes from.
 #[derive(Debug, Clone)]
 pub struct StageOrigin {
-    /// What the manifest says of it.
+    /// The manifest's entry for the recipe.
     pub mark: RecipeMark,
-    /// Where it was written.
+    /// Its lines in the recipe.
     pub lines: StageLines,
 }
 
-/// A stage of a recipe that is not done this time. What is in its folder may be read by others.
+/// A stage of a recipe that was not selected. Others may read its folder.
 #[derive(Debug, Clone)]
 pub struct OtherStage {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// Where its results go.
+    /// Its output folder.
     pub folder: PathBuf,
-    /// Whether it cannot be done at all, as is told by itself; else it is left out.
+    /// Whether it has problems, which are reported separately; otherwise it was omitted.
     pub is_wrong: bool,
 }
 
 impl PlannedRun {
-    /// A stage of what was given: options of the method and of every run, by field.
+    /// Creates a stage from options of the method and of every run, by field.
     pub fn new(
         method: &'static dyn DynMethod,
         given: &GivenOptions,
@@ -72,7 +72,7 @@ impl PlannedRun {
         let needs = Needs { model: kind.model && names_model && !without_model, ..kind };
         let mut given = given.clone();
         if without_model {
-            // It may be named for all runs of a recipe.
+            // A recipe may set it for all runs.
             given.remove("model");
         }
         let given = &given;
@@ -91,7 +91,7 @@ impl PlannedRun {
             };
             (own, run)
         } else {
-            // What the options of samples are called may be an option of its own.
+            // A method may have an option with the name of a data option.
             let (rest, output) = part(rest, &specs::<OutputOptions>());
             let (rest, ask) = part(rest, &specs::<AskOptions>());
             let (own, keep) = part(rest, &specs::<KeepOptions>());
@@ -108,14 +108,14 @@ impl PlannedRun {
         Ok(Self { method, configured, needs, model, run, samples: None, origin, shards: None })
     }
 
-    /// The same over a table in memory in the place of a file; its option `data` is what messages call it.
+    /// Reads the samples from a table in memory; the option `data` is its name in messages.
     pub fn over_table(mut self, table: Box<dyn GivenTable>) -> Result<Self, SessionError> {
         let lacks = |sample: &Sample| self.configured.lacks(sample);
         self.samples = Some(GivenSamples::of_table(&self.run.data, table, lacks)?);
         Ok(self)
     }
 
-    /// The same made of its parts.
+    /// Sets the shards to merge.
     #[must_use]
     pub fn of_shards(mut self, shards: Shards) -> Self {
         self.run.data.shard = None;
@@ -124,12 +124,12 @@ impl PlannedRun {
         self
     }
 
-    /// Whether it asks a model of its own.
+    /// Whether it queries a model of its own.
     pub(crate) fn asks_model(&self) -> bool {
         self.needs.model
     }
 
-    /// The samples and the tables of stages that it reads when it is checked.
+    /// The samples and the tables of stages that it reads during the check.
     pub(crate) fn reads_first(&self) -> Vec<Input> {
         let RunOptions { data, ask, .. } = &self.run;
         // `-` is standard input.
@@ -139,8 +139,8 @@ impl PlannedRun {
         samples.into_iter().chain(tables).collect()
     }
 
-    /// All files that it reads, each with its option: those, kept answers, the inputs of what it is, and the files that
-    /// its options lead to.
+    /// All files that it reads, each with its option: samples, stage tables, cached answers, inputs, and files named by
+    /// options.
     pub(crate) fn reads(&self) -> Vec<(String, PathBuf)> {
         let kept = self.run.keep.cache.iter();
         let kept = kept.map(|folder| Input { option: "cache", path: folder.join(ANSWERS) });
@@ -150,18 +150,18 @@ impl PlannedRun {
         inputs.map(|input| (input.option.to_owned(), input.path)).chain(of_options).collect()
     }
 
-    /// What the manifest says of the inputs of what it is.
+    /// The manifest's entry for its inputs.
     pub(crate) fn described_inputs(&self) -> Value {
         described(self.configured.inputs().iter().map(|input| (input.option, input.path.as_path())))
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         self.origin.as_ref().map_or(self.method.name(), |origin| &origin.mark.stage)
     }
 }
 
-/// The options of a run whose samples come of a labelled file.
+/// The options of a run whose samples come from a file of human labels.
 fn of_labelled(labels: LabelledFile, given: &GivenOptions, mut run: GivenOptions) -> Result<RunOptions, OptionError> {
     let of_samples = ["data", "map", "data_format"];
     if let Some(other) = of_samples.into_iter().find(|field| run.contains_key(*field)) {
@@ -174,7 +174,7 @@ fn of_labelled(labels: LabelledFile, given: &GivenOptions, mut run: GivenOptions
     Ok(run)
 }
 
-/// The tables of stages that options of the method's own lead to: `#[schemars(extend("table" = "STAGE"))]`.
+/// Stage tables set by the method's own options: `#[schemars(extend("table" = "STAGE"))]`.
 fn tables(method: &dyn DynMethod, given: &GivenOptions) -> Vec<StageTable> {
     let table = |option: OptionSpec| {
         let stage = option.extension("table")?.as_str()?.to_owned();
@@ -183,7 +183,7 @@ fn tables(method: &dyn DynMethod, given: &GivenOptions) -> Vec<StageTable> {
     method.options().into_iter().filter_map(table).collect()
 }
 
-/// What is given of none of `specs`, and of these.
+/// Splits the values into those of other options and those of `specs`.
 fn part(given: GivenOptions, specs: &[OptionSpec]) -> (GivenOptions, GivenOptions) {
     given.into_iter().partition(|(field, _)| !specs.iter().any(|spec| spec.has_field(field)))
 }

@@ -1,4 +1,4 @@
-//! All that a stage can be, and which options it has.
+//! All kinds of stages and their options.
 
 use probity_methods::{DynMethod, Meta, Metrics};
 use probity_options::{OptionSpec, specs};
@@ -6,36 +6,36 @@ use probity_studies::methods;
 
 use crate::options::{ComputingOptions, DataOptions, ModelOptions, RunOptions};
 
-/// All that a stage can be: the methods, then what judges nothing.
+/// All kinds of stages: the methods, then stages that judge nothing.
 pub fn stage_kinds() -> impl Iterator<Item = &'static dyn DynMethod> + Clone {
     let others: [&'static dyn DynMethod; 2] = [&Metrics, &Meta];
     methods().chain(others)
 }
 
-/// The one of that name.
+/// The kind with this name.
 pub fn stage_kind(name: &str) -> Option<&'static dyn DynMethod> {
     stage_kinds().find(|kind| kind.name() == name)
 }
 
-/// Options of models that are asked for labels.
+/// Options that only apply to models queried for labels.
 const OF_LABELS: [&str; 1] = ["min_mass"];
 
-/// Options of a run that are about questions to the model of its command.
+/// Options that only apply to stages with a model of their own.
 const OF_QUESTIONS: [&str; 1] = ["dry_run"];
 
-/// Options of a run that are about the stages of its method.
+/// Options that only apply to methods with stages.
 const OF_STAGES: [&str; 2] = ["until", "from"];
 
-/// Options of a run that are about what models answered.
+/// Options that only apply to answers of models.
 const OF_ANSWERS: [&str; 2] = ["cache", "no_store"];
 
-/// All options of such a stage: its own, then those of every run that mean something for it.
+/// All options of a kind: its own, then those of every run that have an effect.
 pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
     let needs = kind.needs();
     let stages: Vec<&str> = kind.all_stages().iter().map(|stage| stage.name).collect();
     let computing = match (needs.model, needs.samples) {
         (true, _) => specs::<ModelOptions>(),
-        // The models of its metrics compute too, and are asked for no labels.
+        // The models of its metrics compute as well, but are not queried for labels.
         (false, true) => {
             let of_metrics = |option: &OptionSpec| !OF_LABELS.contains(&option.field.as_str());
             specs::<ComputingOptions>().into_iter().filter(of_metrics).collect()

@@ -1,4 +1,4 @@
-//! Tables that stages of a method take from files, in the place of asking.
+//! Stage tables that are read from files instead of computed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::SessionError;
 use crate::options::{AskOptions, StageTable};
 
-/// How a method goes through its stages, as its options say; the tables are read.
+/// How a method handles its stages according to its options; reads the tables.
 pub(crate) fn staging(options: &AskOptions) -> Result<Staging, SessionError> {
     let mut tables = BTreeMap::new();
     for StageTable { stage, file } in &options.from {
@@ -27,7 +27,7 @@ pub(crate) fn staging(options: &AskOptions) -> Result<Staging, SessionError> {
     Ok(Staging { until: options.until.clone(), tables, stands_in: false })
 }
 
-/// What a manifest says of the tables, by stage; null where there are none.
+/// The manifest's entry for the tables, by stage; null if there are none.
 pub(crate) fn described_tables(options: &AskOptions) -> Value {
     if options.from.is_empty() {
         return Value::Null;

@@ -1,4 +1,4 @@
-//! How an error is told: the one place where its text, its causes and all their hints come together.
+//! The text of an error, with its causes and all their hints.
 
 use std::error::Error;
 use std::fmt::{self, Display};
@@ -7,41 +7,41 @@ use miette::Diagnostic;
 use probity_lm::BoxedError;
 use probity_report::text::visible;
 
-/// What is told of an error.
+/// The text of an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrorText {
-    /// What it says, and the causes that it does not mention itself, each after `because`.
+    /// Its message, and the causes that it does not mention, each after `because`.
     pub what: String,
-    /// What to do about it: the hints of the error and its causes, each once.
+    /// The hints of the error and its causes, without duplicates.
     pub hints: Vec<String>,
 }
 
 impl ErrorText {
-    /// Of an error with its causes.
+    /// The text of an error with its causes.
     pub fn from_error(error: &dyn Diagnostic) -> Self {
         let mut told = Self::from(error.to_string());
         told.add_causes(error);
         told
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.add_hint(hint.into());
         self
     }
 
-    /// The same, said of this option.
+    /// Prefixes the option.
     #[must_use]
     pub fn about(self, option: &str) -> Self {
         Self { what: format!("`{option}`: {}", self.what), ..self }
     }
 
-    /// Hints stand in the order of what is read: where an error quotes its cause, the cause's come first.
+    /// Hints follow the order of the text: if an error quotes its cause, the cause's hints come first.
     fn add_causes(&mut self, error: &dyn Diagnostic) {
         let Some(cause) = error.diagnostic_source() else {
             self.add_hints(error);
-            // From here on causes are those of libraries, which have no hints.
+            // All further causes come from libraries and have no hints.
             let plain = std::iter::successors(error.source(), |&cause| cause.source());
             plain.for_each(|cause| self.add_cause(&cause.to_string()));
             return;
@@ -94,13 +94,12 @@ impl Display for ErrorText {
     }
 }
 
-/// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
-/// are made visible.
+/// `error: …`, the causes that it does not mention, then all hints. Control characters are escaped.
 pub fn message(error: &dyn Diagnostic) -> String {
     visible(&format!("error: {}", ErrorText::from_error(error)))
 }
 
-/// The error and its causes as what they are: one that was handed on in a box is taken out of it.
+/// The error and its causes with their own types, without boxes around them.
 pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(unboxed(error)), |&error| error.source().map(unboxed))
 }

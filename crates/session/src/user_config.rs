@@ -1,4 +1,4 @@
-//! What the user wants unless told otherwise: the environment, then a file.
+//! The user's defaults from the environment and a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,42 +9,42 @@ use serde_json::Value;
 
 use crate::options::ComputingOptions;
 
-/// The option whose keys the file may hold.
+/// The option whose keys may be set in the file.
 const COMPUTE: &str = "compute";
 
-/// Where runs without a folder of their own go.
+/// Default folder of runs.
 const RUNS: &str = "runs";
 
 /// Defaults of all commands.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-// A misspelt key that is passed over would leave what is built in in force, without a word.
+// An ignored typo would silently keep the built-in default.
 #[serde(deny_unknown_fields)]
 pub struct UserConfig {
-    /// The model of a command that names none.
+    /// The model of a command without `--model`.
     pub model: Option<String>,
-    /// The folder of runs without one of their own.
+    /// The folder of runs without `--out`.
     pub runs: Option<PathBuf>,
     /// Keys of `--compute` for all commands that compute.
     #[serde(default)]
     compute: BTreeMap<String, Value>,
 }
 
-/// Why there are no defaults.
+/// Why the defaults cannot be read.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum UserConfigError {
-    /// No folder is known in which it could be.
+    /// The configuration folder is unknown.
     #[error("no home folder found")]
     #[diagnostic(help("set PROBITY_CONFIG to a file"))]
     NoHome,
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It says something else.
+    /// The file is invalid.
     #[error("{}: {why}", path.display())]
     #[diagnostic(help(
         "set model = \"NAME\", runs = \"DIR\" and, under [compute], keys of --compute such as threads = 4"
@@ -52,13 +52,13 @@ pub enum UserConfigError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
 impl UserConfig {
-    /// Of the environment and, behind it, the file.
+    /// Reads the environment, then the file.
     pub fn load() -> Result<Self, UserConfigError> {
         let file = Self::file_alone()?;
         Ok(Self {
@@ -68,7 +68,7 @@ impl UserConfig {
         })
     }
 
-    /// Of the file alone.
+    /// Reads only the file.
     pub fn file_alone() -> Result<Self, UserConfigError> {
         let Some(path) = place().filter(|path| path.is_file()) else { return Ok(Self::default()) };
         let text =
@@ -96,7 +96,7 @@ impl UserConfig {
         self.compute.iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
     }
 
-    /// The same for a command with these options: what it is given itself counts.
+    /// Adds the defaults to a command with these options; its own values take precedence.
     pub fn add_compute(&self, specs: &[OptionSpec], given: &mut GivenOptions) {
         if !self.compute.is_empty() && specs.iter().any(|spec| spec.field == COMPUTE) {
             let is_own =
@@ -110,18 +110,17 @@ impl UserConfig {
         }
     }
 
-    /// The folder of runs without one of their own.
+    /// The folder of runs without `--out`.
     pub fn runs(&self) -> &Path {
         self.runs.as_deref().unwrap_or(Path::new(RUNS))
     }
 
-    /// The file: `$PROBITY_CONFIG`, else `probity/config.toml` where the system keeps such files.
+    /// The path of the file: `$PROBITY_CONFIG`, or `probity/config.toml` in the system's configuration folder.
     pub fn place() -> Result<PathBuf, UserConfigError> {
         place().ok_or(UserConfigError::NoHome)
     }
 
-    /// A folder for a run of that method that is not there yet: `runs/compare-20261124-101530`, in universal time; with
-    /// a number behind it where that is taken.
+    /// A new folder for a run of `method`: `runs/compare-20261124-101530` in UTC, with a number appended if it exists.
     pub fn folder_of_its_own(&self, method: &str) -> PathBuf {
         let now: String = probity_store::now().chars().filter(char::is_ascii_alphanumeric).collect();
         let name = format!("{method}-{}", now.replace('T', "-").trim_end_matches('Z'));
@@ -130,7 +129,7 @@ impl UserConfig {
     }
 }
 
-/// The variable's value; of an empty one as of one that is not set, as XDG's specification has it.
+/// The variable's value. As in the XDG specification, an empty variable counts as unset.
 fn var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

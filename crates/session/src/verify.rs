@@ -1,4 +1,4 @@
-//! Whether a run's folder is as it was written.
+//! Checks whether a run folder is unchanged since it was written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,21 +9,21 @@ use probity_store::{ANSWERS, Answers, AnswersExtent, ENCODINGS, MANIFEST, Manife
 
 use crate::{ErrorText, SessionError};
 
-/// What was looked at, and what is wrong with it.
+/// The result of a check.
 pub struct CheckedRun {
-    /// How it stands, and how much there was to look at.
+    /// The run's status and the amount of data checked.
     pub said: String,
-    /// Each thing that is wrong.
+    /// The problems found.
     pub wrong: Vec<String>,
 }
 
 impl CheckedRun {
-    /// Looks at everything. An error where there is neither a run nor answers.
+    /// Checks everything. Fails if the folder has neither a run nor answers.
     pub fn check(folder: &Path) -> Result<Self, SessionError> {
         let mut wrong = Vec::new();
         let manifest = manifest(folder, &mut wrong)?;
-        // One that ended after a stage says what its files hold too, and one that did not come to its end what the
-        // tables of stages hold that are done; earlier versions did not.
+        // A run that stopped after a stage records the content of its files, and an interrupted one that of finished
+        // stages. Earlier versions did not.
         let says = |run: &&Manifest| run.status == RunStatus::Finished || !run.contents.is_empty();
         let telling = manifest.as_ref().filter(says);
         let contents = telling.map(|run| &run.contents);
@@ -59,12 +59,12 @@ impl CheckedRun {
     }
 }
 
-/// Whether a file is part of a database: its rows have seals of their own.
+/// Whether a file is part of a database, whose rows have their own checksums.
 fn is_database(name: &str) -> bool {
     name.starts_with(ANSWERS) || name.starts_with(ENCODINGS)
 }
 
-/// The manifest; absent of answers that runs share, which have none, and where it is lost.
+/// The manifest; `None` if it is lost, or for shared answers, which have none.
 fn manifest(folder: &Path, wrong: &mut Vec<String>) -> Result<Option<Manifest>, SessionError> {
     let has_answers = folder.join(ANSWERS).exists();
     let why = match Manifest::read(folder) {
@@ -98,7 +98,7 @@ fn has_files_of_a_run(folder: &Path) -> Result<bool, SessionError> {
     Ok(false)
 }
 
-/// Checks every row, and that all are there; how many there are.
+/// Checks every row and the number of rows, which it returns.
 fn check_answers(
     answers: &Answers,
     extent: Option<&AnswersExtent>,
@@ -110,7 +110,7 @@ fn check_answers(
         wrong.push(ErrorText::from_error(&error).to_string());
         Ok::<_, StoreError>(0)
     })?;
-    // Where a row is named already, that the rows together are not what they were says no more.
+    // If a row is already reported, a wrong total adds nothing.
     if let (Some(extent), true) = (extent, wrong.len() == before) {
         let found = answers.extent()?;
         if found.requests != extent.requests {

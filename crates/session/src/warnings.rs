@@ -1,4 +1,4 @@
-//! Warnings about the input of a stage, before anything is asked.
+//! Warnings about the input of a stage, before any query.
 
 use probity_data::{Field, MapEntry, Sample};
 use probity_methods::near_known_attribute;
@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::stage::PlannedRun;
 use crate::{Events, Notice};
 
-/// At most this many items are named in a warning.
+/// Maximum number of items named in a warning.
 const NAMED: usize = 5;
 
-/// Warns of what is in the input and no error, and would go unnoticed in the results.
+/// Warns of input that is valid but probably unintended, and would not be visible in the results.
 pub(crate) fn warn_of_input(stage: &PlannedRun, samples: &[Sample], events: &dyn Events) {
     let attributes =
         if stage.needs.model { misspelt(&stage.configured.options_in_force(), samples) } else { Vec::new() };
@@ -20,10 +20,10 @@ pub(crate) fn warn_of_input(stage: &PlannedRun, samples: &[Sample], events: &dyn
     }
 }
 
-/// Attributes that are spelt nearly like a known one. Those that the data have gold scores of are meant as they are.
+/// Attributes spelt almost like a known one. Attributes with gold scores in the data are considered intended.
 fn misspelt(options: &Value, samples: &[Sample]) -> Vec<String> {
     let asked = options["attribute"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    // Behind `=` stands the gold score that a word is compared with.
+    // The part after `=` names the gold score to compare with.
     let asked = asked.map(|asked| asked.split_once('=').map_or(asked, |(word, _)| word));
     let mut candidates = samples.iter().flat_map(|sample| &sample.candidates);
     let unknown = asked.filter(|asked| !candidates.any(|candidate| candidate.scores.contains_key(*asked)));
@@ -34,8 +34,8 @@ fn misspelt(options: &Value, samples: &[Sample]) -> Vec<String> {
     unknown.filter_map(warning).collect()
 }
 
-/// Rows without a text in a column of candidates: such have fewer candidates than the mapping says, and nothing of that
-/// is an outcome.
+/// Rows with empty columns of candidates: they have fewer candidates than the mapping says, without an outcome that
+/// shows it.
 fn fewer_candidates(stage: &PlannedRun, samples: &[Sample]) -> Option<String> {
     let is_candidate = |entry: &&MapEntry| matches!(entry.field, Field::Candidate(_));
     let columns = stage.run.data.read.map.iter().filter(is_candidate).count();

@@ -144,7 +144,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &Accurac
         Doubt::Mute(format!("{few} to tell whether the {judge} is right"))
     } else if low <= chance && chance <= high {
         // As above, chance is tested before the number of samples.
-        let why = format!("no better than chance: the interval includes {}", short_percent(chance, ' '));
+        let why = format!("no better than chance: the interval includes {}", short_percent(chance));
         Doubt::Unreliable(why)
     } else if high < chance {
         Doubt::Unreliable("it disagrees with the preferences".to_owned())
@@ -153,7 +153,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &Accurac
     } else if accuracy < weak {
         Doubt::Caution("the agreement with gold is weak".to_owned())
     } else if low < weak {
-        Doubt::Caution(may_be_weak(&short_percent(low, '\u{a0}'), &short_percent(weak, '\u{a0}')))
+        Doubt::Caution(may_be_weak(&short_percent(low), &short_percent(weak)))
     } else {
         Doubt::None
     };
@@ -169,7 +169,7 @@ pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &Accurac
         counted(samples, noun),
         percent(accuracy),
         percents(Some(interval), confidence),
-        short_percent(chance, '\u{a0}')
+        short_percent(chance)
     );
     let figures = json!({ "accuracy": accuracy, "interval": interval, "p": p, "samples": samples, "ties_left_out": ties, "chance": chance });
     Some(Finding::new(says, figures, doubt))

@@ -284,9 +284,9 @@ pub fn percent(share: f64) -> String {
 }
 
 /// `50%`, `33.3%`.
-fn short_percent(share: f64, space: char) -> String {
+fn short_percent(share: f64) -> String {
     let number = format!("{:.1}", 100.0 * share);
-    format!("{}{space}%", number.strip_suffix(".0").unwrap_or(&number))
+    format!("{}%", number.strip_suffix(".0").unwrap_or(&number))
 }
 
 fn percents(interval: Option<Interval>, confidence: f64) -> String {
@@ -301,7 +301,7 @@ fn bracket(interval: Option<Interval>, confidence: f64) -> String {
 
 /// Suffix for a confidence level other than the default.
 fn level(confidence: f64) -> String {
-    if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence, '\u{a0}')) }
+    if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence)) }
 }
 
 mod agreement;

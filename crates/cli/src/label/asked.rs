@@ -1,4 +1,4 @@
-//! What is asked, and in which order.
+//! Selects the questions for annotators and their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,18 +11,18 @@ use rand::seq::SliceRandom as _;
 
 use super::LabelArgs;
 
-/// Tasks with the texts that they are about.
+/// Labelling tasks with their texts.
 pub(super) struct AskedQuestions {
     pub(super) questions: Vec<LabelQuestion>,
-    /// Candidates without a text, which nobody is asked about.
+    /// Candidates without text, which are skipped.
     pub(super) without_text: Vec<String>,
-    /// Pairs of a file that name no attribute, and are asked under those that were given.
+    /// Number of pairs in a file that have no attribute and get the selected ones.
     pub(super) named: usize,
-    /// Whether scores are among what is asked.
+    /// Whether there are tasks with scores.
     pub(super) has_scores: bool,
 }
 
-/// Why there is nothing to ask.
+/// Why there are no questions.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum NothingToAsk {
     #[error("no task in {file} is about {asked}")]
@@ -37,7 +37,7 @@ enum NothingToAsk {
 }
 
 impl LabelArgs {
-    /// All that is to be asked.
+    /// All questions.
     pub(super) fn questions(&self) -> miette::Result<AskedQuestions> {
         let (samples, mut tasks, named) = self.tasks_of_samples()?;
         let samples: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
@@ -48,7 +48,7 @@ impl LabelArgs {
             without_text.extend(empty.into_iter().map(|candidate| (task.item.clone(), candidate)));
             has_text
         });
-        // Of tasks, and not of samples as elsewhere.
+        // Limits tasks; elsewhere the option limits samples.
         tasks.truncate(self.read.limit.unwrap_or(usize::MAX));
         if tasks.is_empty() {
             return Err(NothingToAsk::NoTask.into());
@@ -65,7 +65,7 @@ impl LabelArgs {
         Ok(AskedQuestions { questions, without_text, named, has_scores })
     }
 
-    /// The samples, all tasks about them, and how many pairs of a file are given an attribute here.
+    /// The samples, all tasks about them, and the number of pairs in a file that get an attribute here.
     fn tasks_of_samples(&self) -> miette::Result<(Vec<Sample>, Vec<LabelTask>, usize)> {
         let read = ReadOptions { limit: None, ..self.read.0.clone() };
         match (&self.tasks, self.scale) {
@@ -93,8 +93,7 @@ impl LabelArgs {
         }
     }
 
-    /// What of the tasks of a file is asked under the attributes that were named: their own, and those that name none
-    /// under each.
+    /// The tasks of a file that match the selected attributes. Tasks without an attribute are repeated for each.
     fn of_attributes(&self, path: &Path, tasks: Vec<LabelTask>) -> miette::Result<Vec<LabelTask>> {
         let known: BTreeSet<String> = tasks.iter().filter_map(|task| task.attribute.clone()).collect();
         let is_asked = |own: &String| self.attribute.is_empty() || self.attribute.contains(own);
@@ -112,7 +111,7 @@ impl LabelArgs {
         Ok(asked)
     }
 
-    /// The task under each attribute that was named; as it is where none was.
+    /// The task repeated for each selected attribute; unchanged if none is selected.
     fn under_each(&self, task: &LabelTask) -> Vec<LabelTask> {
         if self.attribute.is_empty() {
             return vec![task.clone()];
@@ -122,16 +121,16 @@ impl LabelArgs {
         names.map(|name| LabelTask { attribute: Some(name.clone()), ..task.clone() }).collect()
     }
 
-    /// Under each attribute, in an order that the seed draws.
+    /// The tasks repeated for each attribute, in random order.
     fn shuffled(&self, tasks: impl Iterator<Item = LabelTask>) -> Vec<LabelTask> {
         let mut tasks: Vec<LabelTask> = tasks.flat_map(|task| self.under_each(&task)).collect();
-        // From the order of ids: the same seed draws the same order however the samples are sorted.
+        // Sorted by id first, so that the order depends on the seed and not on the order of the samples.
         tasks.sort_by_cached_key(LabelTask::key);
         tasks.shuffle(&mut rng_for(self.seed, &["label", "order"]));
         tasks
     }
 
-    /// Whether the second of a pair stands on the left.
+    /// Whether the second text of a pair is shown on the left.
     fn draws_mirrored(&self, task: &LabelTask) -> bool {
         let LabelSubject::Pair { i, j } = &task.subject else { return false };
         let attribute = task.attribute.as_deref().unwrap_or_default();
@@ -143,7 +142,7 @@ fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What cannot be told from a preference for none.
+/// A candidate named `tie` cannot be distinguished from a tie.
 fn candidates_called_tie(sample: &Sample) -> Vec<LineError> {
     let called_so = sample.candidates.iter().enumerate().filter(|(_, candidate)| candidate.id == TIE);
     called_so.map(|(place, _)| called_tie(format!("candidates[{place}].id"))).collect()
@@ -153,12 +152,12 @@ fn task(sample: &Sample, subject: LabelSubject) -> LabelTask {
     LabelTask { item: sample.id.clone(), attribute: None, subject }
 }
 
-/// How good each candidate is.
+/// A rating task for each candidate.
 fn candidates(sample: &Sample) -> impl Iterator<Item = LabelTask> {
     sample.candidates.iter().map(|candidate| task(sample, LabelSubject::Candidate(candidate.id.clone())))
 }
 
-/// Which of any two candidates is better.
+/// A preference task for each pair of candidates.
 fn pairs(sample: &Sample) -> impl Iterator<Item = LabelTask> {
     let ids = || sample.candidates.iter().map(|candidate| &candidate.id).enumerate();
     ids().flat_map(move |(place, i)| {
@@ -166,7 +165,7 @@ fn pairs(sample: &Sample) -> impl Iterator<Item = LabelTask> {
     })
 }
 
-/// Those of the task's candidates that have no text.
+/// The task's candidates without text.
 fn empty_candidates(sample: &Sample, subject: &LabelSubject) -> Vec<String> {
     let ids = match subject {
         LabelSubject::Pair { i, j } => vec![i, j],

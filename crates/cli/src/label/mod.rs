@@ -1,4 +1,4 @@
-//! `probity label`: a page on which a person labels samples.
+//! `probity label`: a web page for labelling samples.
 
 #[cfg(feature = "serve")]
 mod asked;
@@ -83,12 +83,12 @@ pub(crate) struct LabelArgs {
     until_done: bool,
 }
 
-/// A name that can be seen.
+/// A name with visible characters.
 fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("expected a name".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// A scale that a row of digits can give.
+/// A scale that fits on a row of digits.
 fn scale(text: &str) -> Result<RatingScale, String> {
     let scale: RatingScale = text.parse().map_err(|error| ErrorText::from_error(&error).to_string())?;
     if scale.ratings().count() > 10 {

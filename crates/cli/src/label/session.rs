@@ -1,4 +1,4 @@
-//! From the address of the page to what was labelled.
+//! Serves the page and saves the labels.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::output::{is_stdout, spare_input, spare_run};
 use crate::progress::Reporter;
 use crate::terminal::{counted, print, quoted, thousands, visible_line};
 
-/// What scores are asked on where nothing is said.
+/// Default scale for scores.
 const SCALE: RangeInclusive<u32> = 1..=5;
 
-/// Why labels are not asked for.
+/// Why labelling cannot start.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum NotAsked {
     #[error("labels cannot be written to standard output")]
@@ -30,7 +30,7 @@ enum NotAsked {
     OtherScale { file: String, line: usize, score: f64, scale: RangeInclusive<u32> },
 }
 
-/// So many candidates without text are named.
+/// Maximum number of candidates without text to name.
 const NAMED: usize = 5;
 
 impl LabelArgs {
@@ -77,7 +77,7 @@ impl LabelArgs {
         Ok(Completed::Success)
     }
 
-    /// Refuses an output in the place of something else.
+    /// Fails if the output would replace another file.
     fn spare_files(&self) -> miette::Result<()> {
         if is_stdout(&self.out) {
             return Err(NotAsked::Stdout.into());
@@ -112,7 +112,7 @@ impl LabelArgs {
     }
 }
 
-/// Refuses to add scores to those of another scale.
+/// Fails if the file has scores on another scale.
 fn check_scale(held: &LabelFile, scale: &RangeInclusive<u32>) -> Result<(), NotAsked> {
     let ends = f64::from(*scale.start())..=f64::from(*scale.end());
     let beyond = held.rows.iter().find_map(|(line, row)| match row.label {

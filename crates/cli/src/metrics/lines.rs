@@ -1,4 +1,4 @@
-//! Plain texts in the place of samples, line by line.
+//! Plain text files instead of samples, one text per line.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -33,7 +33,7 @@ pub(super) struct LinesArgs {
     sources: Option<PathBuf>,
 }
 
-/// What is wrong with plain texts.
+/// Problems with plain text files.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TextsError {
     #[error("{metric} needs {option}")]
@@ -51,12 +51,12 @@ enum TextsError {
 }
 
 impl LinesArgs {
-    /// The first file of candidates; absent where samples come from elsewhere.
+    /// The first file of candidates, if any.
     pub(super) fn first(&self) -> Option<&Path> {
         self.hypotheses.first().map(PathBuf::as_path)
     }
 
-    /// The samples for these metrics, and what a manifest says of them.
+    /// The samples for these metrics, and their entry in the manifest.
     pub(super) fn read(&self, metrics: &[ChosenMetric]) -> miette::Result<GivenSamples> {
         let missing = |(need, option, is_given): (Need, &'static str, bool)| {
             let needing = metrics.iter().find(|metric| metric.definition().needs().contains(&need) && !is_given)?;
@@ -73,7 +73,7 @@ impl LinesArgs {
         let samples = self.samples()?;
         let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
         let hashed = |path: &PathBuf| {
-            // What came through a pipe is gone.
+            // The content of a pipe is gone.
             let sha256 = path.is_file().then(|| sha256_file(path)).transpose()?;
             Ok(json!({"path": path, "sha256": sha256}))
         };
@@ -82,7 +82,7 @@ impl LinesArgs {
         Ok(GivenSamples { samples: samples.into(), described })
     }
 
-    /// A sample for each line, called by its number; candidates are called by their files.
+    /// One sample per line, with the line number as id; candidates are named after their files.
     fn samples(&self) -> miette::Result<Vec<Sample>> {
         let read = |paths: &[PathBuf]| {
             paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<miette::Result<Vec<_>>>()
@@ -108,7 +108,7 @@ impl LinesArgs {
         if samples.is_empty() {
             return Err(TextsError::Empty { path: self.hypotheses[0].clone() }.into());
         }
-        // Candidates are called by their files, so that all samples are wrong as the first one is.
+        // Candidates are named after their files, so the first sample has the problems of all.
         if let Some(wrong) = samples[0].check().into_iter().next() {
             return Err(TextsError::Names { wrong }.into());
         }
@@ -116,7 +116,7 @@ impl LinesArgs {
     }
 }
 
-/// The lines of a file, without their ends.
+/// The lines of a file, without line breaks.
 fn lines(path: &Path) -> miette::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in open(path)?.lines() {
@@ -141,7 +141,7 @@ fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Cl
     Err(TextsError::Lengths { counts: counts.join("\n") }.into())
 }
 
-/// From lines by file to files by line.
+/// Transposes lines by file into files by line.
 fn turned(files: Vec<(PathBuf, Vec<String>)>) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (_, lines) in files {

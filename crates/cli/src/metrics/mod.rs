@@ -1,4 +1,4 @@
-//! `probity metrics`: candidates against references, by the metrics of the registry.
+//! `probity metrics`: scores candidates against references with the registered metrics.
 
 mod lines;
 
@@ -55,7 +55,7 @@ impl OptionSet for Metrics {
     }
 }
 
-/// The registry, a line for each metric.
+/// The list of metrics.
 pub(crate) fn after_help() -> String {
     let width = metrics().iter().map(|metric| metric.name().len()).max().unwrap_or(0);
     let lines: Vec<String> =
@@ -91,7 +91,7 @@ impl MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// What is asked for.
+    /// The stage that the arguments request.
     pub(crate) fn stage(&self) -> miette::Result<PlannedRun> {
         let mut given = self.stage.given.clone();
         if let Some(path) = self.lines.first() {
@@ -107,7 +107,7 @@ impl MetricsArgs {
     }
 }
 
-/// The verdict, and the table with the metrics' signatures below it.
+/// Prints the verdict, and the table with the metrics' signatures below it.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
     let verdict = std::iter::once(verdict_text(&summary.verdict));
     let parts: Vec<String> = verdict.chain(summary.tables.iter().take(1).map(table_text)).collect();

@@ -1,4 +1,4 @@
-//! Which keys a table of a recipe may have: the options by their long names.
+//! Valid keys in the tables of a recipe: the long names of options.
 
 use probity_lm::nearest;
 use probity_methods::DynMethod;
@@ -6,27 +6,27 @@ use probity_options::{OptionKind, OptionSpec};
 use probity_session::{ErrorText, stage_kinds, stage_options};
 use serde_json::Value;
 
-/// Options that say how a recipe is gone about this time, not what it is.
+/// Options of one invocation, which do not belong in a recipe.
 const OF_THE_MOMENT: [&str; 3] = ["overwrite", "resume", "dry_run"];
 
-/// The names that `method` may have.
+/// The valid values of `method`.
 pub(super) fn methods() -> impl Iterator<Item = &'static str> + Clone {
     stage_kinds().map(DynMethod::name)
 }
 
-/// The options that a run of this method may have: the method's own, then those of every run.
+/// The options of a run with this method: its own, then those of every run.
 pub(super) fn of_run(method: &dyn DynMethod) -> Vec<OptionSpec> {
     let mut options = stage_options(method);
     options.retain(|option| !OF_THE_MOMENT.contains(&option.field.as_str()));
     options
 }
 
-/// The option of that long name.
+/// The option with this long name.
 pub(super) fn find<'a>(options: &'a [OptionSpec], key: &str) -> Option<&'a OptionSpec> {
     options.iter().flat_map(|option| std::iter::once(option).chain(&option.keys)).find(|option| option.name() == key)
 }
 
-/// `there is no key `atribute` here; did you mean `attribute`?`, with all that there are.
+/// `there is no key `atribute` here; did you mean `attribute`?`, with the valid keys.
 pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> ErrorText {
     let known: Vec<&str> = known.into_iter().collect();
     let dashed = key.replace('_', "-");
@@ -36,12 +36,12 @@ pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -
     ErrorText::from(format!("unknown key `{}`{near}", key.escape_debug())).with_hint(format!("known keys: {listed}"))
 }
 
-/// How the help writes the option's value: `FILE`, `NAME|PATH`, `FIRST,SECOND`.
+/// The value's form in the help: `FILE`, `NAME|PATH`, `FIRST,SECOND`.
 pub(super) fn form(option: &OptionSpec) -> String {
     if option.form.is_empty() { option.field.to_uppercase() } else { option.form.clone() }
 }
 
-/// The names among which to choose; empty where anything goes.
+/// The possible values; empty if unrestricted.
 pub(super) fn choices(option: &OptionSpec) -> Vec<&str> {
     match &option.kind {
         OptionKind::Choice(choices) => choices.iter().map(|choice| choice.name.as_str()).collect(),
@@ -49,7 +49,7 @@ pub(super) fn choices(option: &OptionSpec) -> Vec<&str> {
     }
 }
 
-/// The default, which is TOML too for what there is; absent where it is nothing.
+/// The default, which is also valid TOML; `None` if there is none.
 pub(super) fn default(option: &OptionSpec) -> Option<Value> {
     let texts = option.typed_defaults();
     let one = |text: &String| match option.kind {

@@ -1,4 +1,4 @@
-//! `probity run` and `probity recipe`: runs that are written down.
+//! `probity run` and `probity recipe`: runs described in a file.
 
 mod keys;
 mod read;
@@ -75,7 +75,7 @@ pub(crate) struct RunCommand {
     flags: TypedGiven<RunFlags>,
 }
 
-/// How a recipe is gone about this time.
+/// Options of one invocation.
 #[derive(Debug)]
 struct RunFlags;
 
@@ -135,7 +135,7 @@ pub(crate) struct SchemaArgs {
 
 impl RunCommand {
     pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
-        // What is typed counts more than what the recipe says.
+        // Typed options take precedence over the recipe.
         let (mut plan, report) = self.recipe.plan(self.flags.given.clone(), typed(arguments))?;
         let Some(shard) = self.shard else {
             return run_plan(&plan, report.as_ref(), Terminal::new(global), global);
@@ -147,14 +147,14 @@ impl RunCommand {
         run_plan(&plan, None, Terminal::new(global), global)
     }
 
-    /// The run of that name.
+    /// The run with this name.
     pub(crate) fn stage(&self, name: &str) -> miette::Result<Option<PlannedRun>> {
         let (plan, _) = self.recipe.plan(GivenOptions::default(), Vec::new())?;
         Ok(plan.stages.into_iter().find(|stage| stage.name() == name))
     }
 }
 
-/// All runs of a recipe, as they would be gone on with.
+/// All runs of a recipe, to be resumed.
 pub(crate) fn plan(recipe: &Path) -> miette::Result<Plan> {
     let args = RecipeArgs { recipe: recipe.to_owned(), only: Vec::new() };
     let resuming = [("resume".to_owned(), true.into())].into_iter().collect();
@@ -172,7 +172,7 @@ impl RecipeArgs {
     }
 }
 
-/// Nothing but that an earlier run may be replaced.
+/// Only allows replacing earlier runs.
 fn overwriting() -> GivenOptions {
     [("overwrite".to_owned(), true.into())].into_iter().collect()
 }
@@ -211,7 +211,7 @@ fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
     Ok(Completed::Success)
 }
 
-/// A part of a recipe that has none.
+/// A recipe that cannot be sharded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("--shard: no run of {recipe} judges samples of its own")]
 #[diagnostic(help("omit --shard"))]
@@ -219,7 +219,7 @@ struct NothingToPart {
     recipe: String,
 }
 
-/// A new recipe replaces nothing.
+/// The file of a new recipe exists.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{file} already exists")]
 #[diagnostic(help("choose another file with --out"))]
@@ -228,7 +228,7 @@ struct RecipeExists {
 }
 
 fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
-    // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
+    // Existing folders do not make a recipe invalid: `run` reports them.
     let (plan, _) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
     let columns = ["stage", "method", "model", "samples", "folder"].map(str::to_owned);
@@ -244,8 +244,8 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
     Ok(Completed::Success)
 }
 
-/// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where
-/// nothing is wrong. For fuzzing alone.
+/// The problems that `recipe check` reports, without opening data and models; empty if there are none. For fuzzing
+/// only.
 #[cfg(fuzzing)]
 pub fn check_recipe(path: &std::path::Path) -> String {
     let asked = AskedRecipe { path, only: &[], flags: overwriting() };

@@ -1,4 +1,4 @@
-//! From a recipe's text to stages.
+//! Parses a recipe into stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,27 +22,27 @@ use super::{keys, value};
 use crate::error::FileError;
 use crate::report::{RecipeReport, ReportOptions};
 
-/// A recipe, and how it is gone about.
+/// A recipe and the options of this invocation.
 pub(super) struct AskedRecipe<'a> {
     pub(super) path: &'a Path,
-    /// The runs to do; all where there is none.
+    /// The selected runs; empty for all.
     pub(super) only: &'a [String],
-    /// Options that every stage gets, whatever it says itself.
+    /// Options that override those of every stage.
     pub(super) flags: GivenOptions,
 }
 
-/// What a recipe says.
+/// A parsed recipe.
 pub(super) struct RecipeContent {
     /// In the order of the file.
     pub(super) stages: Vec<PlannedRun>,
     pub(super) report: Option<RecipeReport>,
-    /// Those that are left out, and those with which something is wrong.
+    /// Stages that are not selected or have problems.
     pub(super) others: Vec<OtherStage>,
-    /// What is wrong with what is not among them.
+    /// Problems with the rest of the recipe.
     pub(super) problems: PlanProblems,
 }
 
-/// Reads a recipe. A file that cannot be read or is no TOML is an error.
+/// Reads a recipe. Fails if the file cannot be read or is not TOML.
 pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let file = asked.path.display().to_string();
     let text = read_text(asked.path).map_err(|error| {
@@ -57,7 +57,7 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
             error
         }
     })?;
-    // It goes on after an error: all of them are told at once.
+    // Parsing continues after an error, so that all are reported at once.
     let (table, errors) = DeTable::parse_recoverable(&text);
     let mut problems = PlanProblems::default();
     for error in errors {
@@ -68,8 +68,7 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let sha256 = sha256_file(asked.path)?;
     let mut reader = RecipeReader { asked, text: &text, sha256, wrong: Vec::new(), problems: PlanProblems::default() };
     let (all, report) = reader.read(table.get_ref());
-    // The report is of the whole recipe, whichever of its runs are done this time. Where something is wrong with one,
-    // none is made.
+    // The report covers the whole recipe, whichever runs are selected. If one has problems, no report is written.
     let wrong = reader.wrong.iter().map(|other| other.folder.clone());
     let folders = all.iter().filter_map(|(_, stage)| stage.run.output.out.clone()).chain(wrong).collect();
     let report = report.map(|(options, lines)| RecipeReport { options, lines, folders });
@@ -102,7 +101,7 @@ const TABLES: [&str; 5] = ["defaults", "data", "model", "report", "run"];
 /// Values by key.
 type KeyEntries<'t> = BTreeMap<&'t str, KeyEntry<'t>>;
 
-/// The `[report]`, with the lines of its options.
+/// The `[report]` table, with the lines of its options.
 type AskedReport = (ReportOptions, BTreeMap<String, usize>);
 
 /// The lines of keys.
@@ -117,7 +116,7 @@ struct NamedTable<'t> {
     entries: KeyEntries<'t>,
 }
 
-/// One of the models or data that a run is done with.
+/// One of the models or data files of a run.
 #[derive(Clone)]
 struct NamedChoice<'t> {
     name: String,
@@ -125,7 +124,7 @@ struct NamedChoice<'t> {
 }
 
 impl NamedChoice<'_> {
-    /// In the place of a model or data where there are none.
+    /// Placeholder if there is no model or data.
     fn of_none(kind: &str) -> Self {
         Self { name: kind.to_owned(), entries: KeyEntries::new() }
     }
@@ -135,12 +134,12 @@ struct RecipeReader<'a> {
     asked: &'a AskedRecipe<'a>,
     text: &'a str,
     sha256: String,
-    /// What becomes no stage.
+    /// Runs that are no stage because of problems.
     wrong: Vec<OtherStage>,
     problems: PlanProblems,
 }
 
-/// What runs share.
+/// Tables shared by all runs.
 struct SharedOptions<'t> {
     defaults: KeyEntries<'t>,
     models: Vec<NamedTable<'t>>,
@@ -148,7 +147,7 @@ struct SharedOptions<'t> {
 }
 
 impl RecipeReader<'_> {
-    /// All stages, each with the name of its run, and what is to be reported of them.
+    /// All stages with the names of their runs, and the report.
     fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, PlannedRun)>, Option<AskedReport>) {
         let top = self.entries(table);
         for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
@@ -173,7 +172,7 @@ impl RecipeReader<'_> {
         (stages, report)
     }
 
-    /// What is to be reported of the runs together.
+    /// The options of the report.
     fn report(&mut self, entry: KeyEntry<'_>) -> Option<AskedReport> {
         let entries = self.table(entry, "report");
         let options = specs::<ReportOptions>();
@@ -196,7 +195,7 @@ impl RecipeReader<'_> {
         table.iter().map(entry).collect()
     }
 
-    /// The entries of what must be a table.
+    /// The entries of a table, or a problem if the value is none.
     fn table<'t>(&mut self, entry: KeyEntry<'t>, name: &str) -> KeyEntries<'t> {
         if let Some(table) = entry.value.as_table() {
             return self.entries(table);
@@ -206,7 +205,7 @@ impl RecipeReader<'_> {
         KeyEntries::new()
     }
 
-    /// The tables below `[kind.NAME]`, in the order of the file.
+    /// The tables `[kind.NAME]`, in the order of the file.
     fn tables<'t>(&mut self, entry: Option<KeyEntry<'t>>, kind: &str) -> Vec<NamedTable<'t>> {
         let Some(entry) = entry else { return Vec::new() };
         let Some(table) = entry.value.as_table() else {
@@ -225,12 +224,12 @@ impl RecipeReader<'_> {
                 self.problems.at(below.line, told.with_hint(hint));
             }
         }
-        // Entries are sorted by key, and runs are done in the order of the file.
+        // Entries are sorted by key, but runs are executed in the order of the file.
         tables.sort_by_key(|table| table.line);
         tables
     }
 
-    /// Tables of options of their own kind.
+    /// The tables of models or data, checked.
     fn named<'t>(&mut self, entry: Option<KeyEntry<'t>>, kind: &str, options: &[OptionSpec]) -> Vec<NamedTable<'t>> {
         let tables = self.tables(entry, kind);
         for table in &tables {
@@ -252,7 +251,7 @@ impl RecipeReader<'_> {
         }
     }
 
-    /// The values of these options, by field; `None` where one of them cannot be, which is told.
+    /// The values of these options, by field; reports invalid ones and returns `None` if there are any.
     fn values(&mut self, entries: &KeyEntries<'_>, options: &[OptionSpec]) -> Option<GivenOptions> {
         let mut given = Some(GivenOptions::new());
         for (key, entry) in entries {
@@ -269,7 +268,7 @@ impl RecipeReader<'_> {
         given
     }
 
-    /// Those of the values that can be; what is wrong with the others has been told.
+    /// The valid values; the others are already reported.
     fn sound_values(&self, entries: &KeyEntries<'_>, options: &[OptionSpec]) -> GivenOptions {
         let sound = |(key, entry): (&&str, &KeyEntry<'_>)| {
             let option = keys::find(options, key)?;
@@ -278,7 +277,7 @@ impl RecipeReader<'_> {
         entries.iter().filter_map(sound).collect()
     }
 
-    /// A default is an option of some method.
+    /// Reports defaults that no method accepts.
     fn check_defaults(&mut self, defaults: &KeyEntries<'_>) {
         let all = stage_kinds().flat_map(keys::of_run);
         let all: Vec<OptionSpec> = all.collect();
@@ -307,24 +306,23 @@ impl RecipeReader<'_> {
         }
         let own = run.entries.iter().filter(|(key, _)| !matches!(**key, "model" | "data"));
         let own: KeyEntries<'_> = own.map(|(key, entry)| (*key, *entry)).collect();
-        // Read for what is wrong alone: a run whose model is missing becomes no stage, and its values would never be
-        // looked at.
+        // Only to report problems: if its model is missing, the run is no stage and its values are not read again.
         self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
-        // Where nobody knows what it is, only what is named can be looked at.
+        // For an unknown method, only models and data that are set can be checked.
         let named =
             Needs { model: given("model").is_some(), samples: given("data").is_some(), ..Needs::MODEL_AND_SAMPLES };
         let needs = method.map_or(named, DynMethod::needs);
         let is_given = |switch: &str| given(&switch.replace('_', "-")).is_some();
         let Needs { model: asks_model, samples: reads_samples, .. } = match needs {
-            // Labels come with samples, and need no model.
+            // Labels include the samples, and need no model.
             Needs { labels: Some(labels), .. } if run.entries.contains_key(labels.option) => {
                 Needs { model: false, samples: run.entries.contains_key("data"), ..needs }
             }
             Needs { without_model: Some(switch), .. } if is_given(switch) => Needs { model: false, ..needs },
             _ => needs,
         };
-        // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
+        // If the method needs no model, the default does not apply: only the run itself can set one, for its metrics.
         let models = match run.entries.get("model").copied() {
             None if !asks_model => vec![NamedChoice::of_none("model")],
             own => self.choices("model", own.or(given("model")), &common.models, run),
@@ -334,7 +332,7 @@ impl RecipeReader<'_> {
         } else {
             vec![NamedChoice::of_none("data")]
         };
-        // What is named and is not there has been told; all else is looked at without it.
+        // Missing models or data are already reported; the rest is checked without them.
         let is_whole = !models.is_empty() && !data.is_empty();
         let [models, data] = [("model", models), ("data", data)]
             .map(|(kind, choices)| if choices.is_empty() { vec![NamedChoice::of_none(kind)] } else { choices });
@@ -348,11 +346,11 @@ impl RecipeReader<'_> {
                     if let Some(method) = method {
                         self.check_fits(kind, choice, method, &options);
                     }
-                    // What the run says for itself counts, then what its model and data say, then the defaults.
+                    // Precedence: the run, then its model and data, then the defaults.
                     let chosen = self.keys_apart(&choice.entries, &options).into_iter();
                     entries.extend(chosen.filter(|(key, _)| !own.contains_key(*key) || *key == kind));
                 }
-                // A default may be an option of another method. What the run itself has too much has been told.
+                // Defaults may belong to other methods. Unknown keys of the run itself are already reported.
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
@@ -377,8 +375,8 @@ impl RecipeReader<'_> {
         }
     }
 
-    /// The same with the keys of an option, such as `compute`, as entries of their own, so that tables are merged key by
-    /// key. A table with other keys, or with one that is an entry too, is left to the errors of its option.
+    /// Turns the keys of an option such as `compute` into separate entries, so that tables are merged by key. Tables
+    /// with unknown or duplicate keys stay, and the option reports them.
     fn keys_apart<'t>(&self, entries: &KeyEntries<'t>, options: &[OptionSpec]) -> KeyEntries<'t> {
         let mut apart = entries.clone();
         for option in options.iter().filter(|option| !option.keys.is_empty()) {
@@ -395,8 +393,7 @@ impl RecipeReader<'_> {
         apart
     }
 
-    /// Looks at the data, the model and the files of options of what becomes no stage, so that what is wrong with them
-    /// is told as well.
+    /// Checks data, model and files of a run that is no stage, so that their problems are reported too.
     fn look_at_inputs(&mut self, method: Option<&dyn DynMethod>, given: &GivenOptions, name: &str, lines: &StageLines) {
         if let Some(Err(error)) = part(given).map(|DataOptions { data, .. }| probity_data::open(&data)) {
             self.problems.add_stage_error(Some(lines), name, Some("data"), &error);
@@ -410,7 +407,7 @@ impl RecipeReader<'_> {
         }
     }
 
-    /// What a model or data say has to mean something for the run: left out, it would compute something else.
+    /// Options of a model or data must apply to the method: ignoring one would compute something else.
     fn check_fits(&mut self, kind: &str, choice: &NamedChoice<'_>, method: &dyn DynMethod, options: &[OptionSpec]) {
         for (key, entry) in choice.entries.iter().filter(|(key, _)| keys::find(options, key).is_none()) {
             let (key, method) = (key.escape_debug(), method.name());
@@ -436,7 +433,7 @@ impl RecipeReader<'_> {
         found
     }
 
-    /// The models or data that a run names; where it names none, the only one there is.
+    /// The models or data that a run names; by default the only one there is.
     fn choices<'t>(
         &mut self,
         kind: &str,
@@ -473,8 +470,7 @@ impl RecipeReader<'_> {
                 continue;
             };
             let table = tables.iter().find(|table| table.name == name);
-            // A name without a table may be a model of the hub: only what is nearly a table's name is taken for a
-            // mistake.
+            // A name without a table may be a model of the hub: only names similar to a table's are reported as typos.
             if table.is_none()
                 && !self.stands_for_itself(name)
                 && let Some(near) = nearest(name, tables.iter().map(|table| table.name))
@@ -487,7 +483,7 @@ impl RecipeReader<'_> {
                 name: plain(name),
                 entries: [(if kind == "model" { "model" } else { "data" }, KeyEntry { value, ..entry })].into(),
             };
-            // What is missing in a table has been told there.
+            // A table without it is already reported.
             if table.is_none_or(|table| table.entries.contains_key(kind)) {
                 choices.push(table.map_or_else(direct, of_table));
             }
@@ -495,7 +491,7 @@ impl RecipeReader<'_> {
         choices
     }
 
-    /// Whether it is a model or a file, without a table.
+    /// Whether the name is a known model or a file, without a table.
     fn stands_for_itself(&self, name: &str) -> bool {
         known_model(name).is_some() || self.folder().join(name).exists()
     }
@@ -538,7 +534,7 @@ impl RecipeReader<'_> {
         }
     }
 
-    /// A stage whose options do not go together, or lack one.
+    /// Reports a stage with conflicting or missing options.
     fn refuse(&mut self, StageOrigin { mark, lines }: &StageOrigin, error: &SessionError) {
         let option = error.option().unwrap_or_default();
         let told = match error {
@@ -569,40 +565,40 @@ impl RecipeReader<'_> {
     }
 }
 
-/// Where a single command would take the user's default.
+/// Hint for a missing model, which only commands take from the configuration.
 const NAMES_ITS_MODELS: &str = "set it here, in [defaults] or in a [model.NAME]: recipes ignore the default model of \
      single commands ($PROBITY_MODEL, `probity config`)";
 
-/// The options of whatever has data, a model and a folder.
+/// The options for data, model and folder.
 fn options_of_any() -> Vec<OptionSpec> {
     [specs::<ModelOptions>(), specs::<DataOptions>(), specs::<OutputOptions>()].concat()
 }
 
-/// The options of one kind among those that were given; `None` where they cannot be had.
+/// Reads the options of one type from the given values; `None` if they are invalid.
 fn part<P: Options>(given: &GivenOptions) -> Option<P> {
     let specs = specs::<P>();
     let own = given.iter().filter(|(field, _)| specs.iter().any(|spec| spec.has_field(field)));
     probity_options::read(&own.map(|(field, value)| (field.clone(), value.clone())).collect()).ok()
 }
 
-/// Ends of files' names that are no part of what they are called.
+/// File extensions that are removed from names.
 const ENDS: [&str; 8] = [".gguf", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".zst"];
 
-/// A name as a part of a path: of a file the last part of its path without its end.
+/// A name for use in a path: for a file, the last component without its extensions.
 fn plain(name: &str) -> String {
     let (mut stem, mut is_path) = (name, name.starts_with(['/', '.']));
-    // `news.jsonl.gz` has two ends.
+    // `news.jsonl.gz` has two extensions.
     while let Some(shorter) = ENDS.iter().find_map(|end| stem.strip_suffix(end)) {
         (stem, is_path) = (shorter, true);
     }
     let last = if is_path { stem.trim_end_matches('/').rsplit('/').next().unwrap_or(stem) } else { stem };
-    // Neither a separator nor `..` is left: a name cannot lead an `out` out of its folder.
+    // Without separators and `..`, a name cannot move `out` out of its folder.
     last.replace(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_')), "-")
         .trim_matches(['-', '.'])
         .to_owned()
 }
 
-/// A word in braces that is no name.
+/// An unknown placeholder.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("unknown placeholder `{{{word}}}`; known are {known}")]
 struct NoName {
@@ -610,7 +606,7 @@ struct NoName {
     known: String,
 }
 
-/// Puts names in the places of `{run}` and the like.
+/// Replaces placeholders such as `{run}`.
 fn expand(text: &str, names: &[(&str, &str)]) -> Result<String, NoName> {
     let mut full = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The JSON schema of recipes, made from the definitions of the options.
+//! The JSON schema of recipes, generated from the definitions of the options.
 
 use probity_methods::DynMethod;
 use probity_options::{OptionKind, OptionSpec, specs};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::keys::{self, choices, default, form};
 use crate::report::ReportOptions;
 
-/// Draft 7: what editors of TOML read.
+/// Draft 7, which TOML editors support.
 pub(super) fn schema() -> Value {
     let named = |description: &str, options: &[OptionSpec], needed: &str| {
         json!({
@@ -22,7 +22,7 @@ pub(super) fn schema() -> Value {
     let mut all = Map::new();
     let every: Vec<OptionSpec> = stage_kinds().flat_map(keys::of_run).collect();
     for (key, mut value) in every.iter().flat_map(|option| all_properties(option, true)) {
-        // What a default is may differ from method to method.
+        // Defaults may differ between methods.
         value.as_object_mut().map(|value| value.remove("default"));
         all.entry(key).or_insert(value);
     }
@@ -69,7 +69,7 @@ fn properties(options: &[OptionSpec]) -> Map<String, Value> {
     options.iter().flat_map(|option| all_properties(option, false)).collect()
 }
 
-/// An option, and its keys as the options that they were.
+/// An option, and its keys as separate options.
 fn all_properties(option: &OptionSpec, in_run: bool) -> Vec<(String, Value)> {
     let old = |key: &OptionSpec| {
         let (name, mut value) = property(key, in_run);
@@ -100,7 +100,7 @@ fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
     };
     value["description"] = json!(option.description());
     if option.long() != key {
-        // What the same option is on a command line.
+        // The command-line name of the option.
         value["x-long"] = json!(option.long());
     }
     if let Some(default) = default(option) {

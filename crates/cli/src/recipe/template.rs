@@ -1,4 +1,4 @@
-//! A recipe to begin with: every option of a method with its help and its default.
+//! A new recipe: every option of a method with its help and default.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::keys::{self, choices, default, form};
 use crate::report::ReportOptions;
 
-/// Columns of a comment.
+/// Width of comments.
 const WIDTH: usize = 100;
 
-/// A recipe of one run of the method; `file` is where it is going to be.
+/// A recipe with one run of the method; `file` is its future path.
 pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let name = method.name();
     let about = format!("{}. See: probity help {name}", method.about());
@@ -28,7 +28,7 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let own = method.options().len();
     let needs = method.needs();
     let mut options: Vec<(usize, OptionSpec)> = keys::of_run(method).into_iter().enumerate().collect();
-    // What must be given comes first, then what is the method's own.
+    // Required options first, then the method's own.
     options.sort_by_key(|(place, option)| (needed(option, needs).is_none(), *place >= own));
     write_options(&mut text, needs, options.iter().map(|(_, option)| option));
     text.push_str("\n[report]\n");
@@ -37,7 +37,7 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     text
 }
 
-/// Every option with its help and its value: the one that it needs, or its default, commented out.
+/// Writes every option with its help and its value: an example if required, otherwise the default, commented out.
 fn write_options<'o>(text: &mut String, needs: Needs, options: impl IntoIterator<Item = &'o OptionSpec>) {
     for option in options {
         text.push('\n');
@@ -55,7 +55,7 @@ fn write_options<'o>(text: &mut String, needs: Needs, options: impl IntoIterator
     }
 }
 
-/// The value of an option that must be given: one that works, where the samples and the model are there.
+/// An example value for a required option, which works if the samples and the model exist.
 fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
     match option.field.as_str() {
         "data" => Some(json!("samples.jsonl")),
@@ -63,7 +63,7 @@ fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
         "evaluated" => Some(json!(known_models()[0].name)),
         "model" if needs.model => Some(json!(known_models()[0].name)),
         "metric" if option.is_required => Some(json!(["chrf"])),
-        // What is held against people; of whoever asks a model scores are one more thing to look at.
+        // For agreement with human labels. In methods with a model, `scores` is optional.
         "scores" if !needs.model => Some(json!(["runs/compare"])),
         "head" => Some(json!("runs/learn")),
         "out" => Some(json!("runs/{run}")),
@@ -74,7 +74,7 @@ fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
     }
 }
 
-/// Text as comment lines.
+/// Writes text as comment lines.
 fn comment(into: &mut String, text: &str) {
     for paragraph in text.lines() {
         let mut line = "#".to_owned();

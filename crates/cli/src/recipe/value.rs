@@ -1,4 +1,4 @@
-//! A value of a recipe as the option has it.
+//! Converts values of a recipe into values of options.
 
 use std::num::ParseIntError;
 use std::path::Path;
@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::keys::form;
 
-/// The option's value. A file is looked for in `folder`.
+/// The option's value. Paths are relative to `folder`.
 pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Value, WrongValue> {
     if option.kind == OptionKind::Flag {
         return match value {
@@ -31,7 +31,7 @@ pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> 
     Ok(if option.is_list { Value::Array(values) } else { values.swap_remove(0) })
 }
 
-/// One value that is written as a text.
+/// Parses one value from its text.
 fn parsed(option: &OptionSpec, text: &str) -> Result<Value, WrongValue> {
     option.parse(text).map_err(|source| match source {
         ValueError::Choice { .. } => WrongValue::Choice(source),
@@ -39,12 +39,12 @@ fn parsed(option: &OptionSpec, text: &str) -> Result<Value, WrongValue> {
     })
 }
 
-/// Why an option cannot have a value of a recipe.
+/// Why a value is invalid.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(super) enum WrongValue {
     #[error("expected {expected}, found {found}")]
     Kind { expected: &'static str, found: &'static str },
-    /// It would not say whether the default is meant or nothing.
+    /// An empty list could mean the default or nothing.
     #[error("the list is empty")]
     #[diagnostic(help("omit the key"))]
     NoItem,
@@ -64,7 +64,7 @@ pub(super) enum WrongValue {
 /// The values as they would be typed.
 fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongValue> {
     let form = form(option);
-    // A size may be a number of bytes; in another text a number would be taken for what it looks like.
+    // A size may be a number of bytes; elsewhere a number instead of a text is probably a mistake.
     let is_text = matches!(option.kind, OptionKind::Choice(_) | OptionKind::Text) && form != "SIZE";
     let one = |value: &DeValue<'_>| match value {
         DeValue::Integer(_) | DeValue::Float(_) if is_text => {
@@ -98,7 +98,7 @@ fn scalar(value: &DeValue<'_>) -> Result<String, WrongValue> {
             let digits = number.as_str().replace('_', "");
             Ok(i64::from_str_radix(&digits, number.radix())?.to_string())
         }
-        // As it is written: a recipe and its command are the same run, whose option reads the same digits.
+        // Kept as written, so that a recipe and its command parse the same digits.
         DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
         other => Err(WrongValue::Kind { expected: "a string or a number", found: kind(other) }),
     }
@@ -116,7 +116,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A path of the recipe's folder, where the value is one.
+/// A path relative to the recipe's folder, if the value is a path.
 fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
     let within = |path: &str| folder.join(path).display().to_string();
     let looks_like_path =
@@ -132,7 +132,7 @@ fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
             Some((name, path)) if !path.is_empty() => format!("{name}={}", within(path)),
             _ => text,
         },
-        // A hub's name has a slash too.
+        // Names of the hub contain a slash too.
         "NAME|PATH" if known_model(&text).is_none() && (looks_like_path(&[".gguf"]) || folder.join(&text).exists()) => {
             within(&text)
         }
@@ -150,7 +150,7 @@ mod tests {
     use super::super::keys;
     use super::*;
 
-    /// A line of a recipe in that folder as an option of a method; or what is told of it.
+    /// Parses a line of a recipe in `folder` as an option of a method; returns the error's text.
     fn read_as(method: &str, folder: &str, line: &str) -> Result<Value, String> {
         let table = DeTable::parse(line).expect("TOML");
         let (key, given) = table.get_ref().iter().next().expect("a key");

@@ -9,12 +9,12 @@ Each method of probity is a function here, with the options of its command::
         frame, model="qwen2.5-coder-1.5b-instruct", attribute="coherence",
         map={"context": "doc", "candidate": ["a", "b"]},
     )
-    run                 # what it says, and how far to trust it
+    run                 # the verdict, and how far to trust it
     run.scores          # a table: pandas.DataFrame(run.scores), polars.DataFrame(run.scores) …
     run.report("report.html")
 
-Nothing goes over the network: a model is a known name that was fetched before (``probity model get NAME``), a file, or a
-folder. ``Model.load`` keeps one in memory from one call to the next.
+The package does not use the network. A model is a known name that was downloaded before (``probity model get NAME``), a
+file, or a folder. ``Model.load`` keeps a model in memory between calls.
 """
 
 from . import _functions
@@ -26,7 +26,7 @@ from ._run import Run, gate, open_run, report
 __version__ = _version()
 __all__ = ["Model", "ProbityError", "Run", "Table", "demo_rows", "gate", "open_run", "report"]
 
-# A method that joins the registry is here without another line.
+# Registered methods appear here automatically.
 for _function in _functions.all_functions():
     globals()[_function.__name__] = _function
     __all__.append(_function.__name__)

@@ -23,12 +23,12 @@ class _Compute(TypedDict, total=False):
     isa: str | None
 
 class ProbityError(Exception):
-    """Something could not be done; `hint` says what to do."""
+    """An error. `hint` suggests a fix."""
 
     hint: str | None
 
 class Table:
-    """A table of a run: rows of dicts where it is gone through, a stream of Arrow where a library asks for one."""
+    """A table of a run. Iteration yields dicts; libraries can read it as an Arrow stream."""
 
     columns: list[str]
     path: pathlib.Path
@@ -44,13 +44,13 @@ class Table:
     def to_pandas(self) -> Any: ...
 
 class Gated(list[dict[str, Any]]):
-    """What was said of each attribute or metric, and the verdict."""
+    """The result for each attribute or metric, and the verdict."""
 
     passed: bool
     caveats: list[str]
 
 class Run:
-    """A run: what it found, and its tables by name."""
+    """A run with its results and its tables by name."""
 
     path: pathlib.Path | None
     status: str
@@ -67,7 +67,7 @@ class Run:
     def __getattr__(self, name: str) -> Table: ...
 
 class Model:
-    """A model that stays in memory."""
+    """A model in memory."""
 
     @classmethod
     def load(

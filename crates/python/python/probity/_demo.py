@@ -1,4 +1,4 @@
-"""A few samples to try things with."""
+"""Example samples."""
 
 import json
 
@@ -6,7 +6,7 @@ from . import _probity
 
 
 def demo_rows():
-    """Five short texts about everyday matters with four summaries each, and what one person thought of them.
+    """Five short texts about everyday matters with four summaries each, scored by one person.
 
     Examples
     --------

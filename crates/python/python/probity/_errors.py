@@ -7,7 +7,7 @@ from ._probity import ProbityError
 
 
 def told(what, *hints):
-    """An error whose text is ``what`` with the hints behind it."""
+    """An error with the text ``what``, followed by the hints."""
     lines = [f"hint: {hint}" for hint in hints]
     error = ProbityError("\n".join([f"{what}\n", *lines]) if lines else what)
     error.hint = "\n".join(hints) or None
@@ -15,12 +15,12 @@ def told(what, *hints):
 
 
 def in_python(error, options, frames=None):
-    """The error with options called as they are here, and not as they are typed; ``frames`` has what was given in the
-    place of files, by the files' paths."""
+    """The error with Python names instead of command-line options. ``frames`` maps paths of temporary files to the names
+    of the tables in them."""
     text = _named(str(error), options)
     for path, name in (frames or {}).items():
         if path in text:
-            # Their rows are counted from 0, and lines of files from 1.
+            # Rows are counted from 0, lines of files from 1.
             text = re.sub(r"\bline (\d+)\b", lambda found: f"index {int(found[1]) - 1}", text).replace(path, name)
     text, _, hint = text.partition("\n\nhint: ")
     return told(text, *(hint.split("\nhint: ") if hint else []))
@@ -35,7 +35,7 @@ def _named(text, options):
 
 
 def better(name, known, given, error):
-    """What is wrong with how a function was called, with the nearest option where one is misspelt."""
+    """The error of an invalid call, with the nearest option for a misspelt one."""
     for field in given:
         if field not in known:
             near = difflib.get_close_matches(field, known, n=1)

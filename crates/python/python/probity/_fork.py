@@ -1,4 +1,4 @@
-"""A process that was forked from one that has computed: its threads stayed behind, and waiting for them would never end."""
+"""Detects forks of a process that has computed: threads are not forked, so waiting for them would never end."""
 
 import os
 
@@ -8,11 +8,11 @@ _state = {"computed": False, "forked": False}
 
 
 def computes():
-    """Called before anything is computed."""
+    """Must be called before computing; fails in a forked process."""
     if _state["forked"]:
         raise told(
-            "this process was forked from one that has computed with probity, whose threads it has not",
-            "start it another way: multiprocessing.get_context('spawn')",
+            "this process was forked after probity had computed, and has none of its threads",
+            "start the process with multiprocessing.get_context('spawn')",
         )
     _state["computed"] = True
 

@@ -1,4 +1,4 @@
-"""What may be given as data, as a stream of Arrow or as dicts."""
+"""Converts data to an Arrow stream or to dicts."""
 
 import itertools
 import os
@@ -8,18 +8,18 @@ from ._errors import told
 
 
 def is_rows(data):
-    """Whether it is a list of dicts."""
+    """Whether ``data`` is a list of dicts."""
     return isinstance(data, (list, tuple)) and len(data) > 0 and isinstance(data[0], dict)
 
 
 def is_frame(data):
-    """Whether it is a table in memory."""
+    """Whether ``data`` is a table in memory."""
     return hasattr(data, "__arrow_c_stream__") or is_rows(data) or _is_dataset(data)
 
 
 def table_of(data, mapping, limit=None):
-    """What messages call the data, and the table; no table where the data are a file. Of rows that come one by one no
-    more are taken than ``limit``, where each is a sample."""
+    """The name of the data in messages, and the table; ``None`` for a file. Reads at most ``limit`` rows of an iterable, if
+    each row is a sample."""
     if isinstance(data, (str, os.PathLike)):
         return os.fspath(data), None
     kind = type(data)
@@ -31,20 +31,20 @@ def table_of(data, mapping, limit=None):
     if kind.__module__.split(".")[0] == "polars" and hasattr(data, "with_columns") and not hasattr(data, "collect"):
         return name, _of_polars(data)
     if kind.__name__ == "Series":
-        raise TypeError(f"data: {name} is one column and no table; give the frame")
+        raise TypeError(f"data: {name} is one column, not a table; pass the frame")
     if isinstance(data, dict):
-        raise TypeError("data: a dict is no table; give a list with a dict for each sample, or a DataFrame")
+        raise TypeError("data: a dict is not a table; pass a list with a dict for each sample, or a DataFrame")
     if hasattr(data, "__arrow_c_stream__"):
         return name, data
     if hasattr(data, "__iter__"):
         return name, list(itertools.islice(data, limit)) if _is_bound(mapping, limit) else data
     raise TypeError(
-        f"data: {name} is no table; give a DataFrame, a data set, an Arrow table, a list of dicts, or a file's path"
+        f"data: {name} is not a table; pass a DataFrame, a data set, an Arrow table, a list of dicts, or the path of a file"
     )
 
 
 def _is_bound(mapping, limit):
-    """Whether no more rows are needed than there are to be samples: not where several rows are one sample."""
+    """Whether ``limit`` bounds the number of rows, which is not so if several rows form a sample."""
     fields = mapping.keys() if isinstance(mapping, dict) else [str(one).partition("=")[0] for one in _several(mapping)]
     return isinstance(limit, int) and limit >= 0 and not any(str(field).rstrip(":") == "candidate-id" for field in fields)
 
@@ -54,7 +54,7 @@ def _several(mapping):
 
 
 def written(data, field, folder, frames):
-    """The path of a table that an option takes, as JSON lines; ``frames`` is told what messages call it."""
+    """Writes a table for an option to a JSON Lines file and returns its path; adds its name in messages to ``frames``."""
     name, table = table_of(data, None)
     path = os.path.join(folder, f"{field}-{len(os.listdir(folder))}.jsonl")
     _probity.write_rows(name, table, path)
@@ -67,7 +67,7 @@ def _is_dataset(data):
 
 
 def _of_dataset(data):
-    """A data set of Hugging Face, a batch at a time: it may be longer than memory."""
+    """A Hugging Face data set, read in batches, because it may be larger than memory."""
     import pyarrow
 
     if not hasattr(data, "column_names") or isinstance(data, dict):
@@ -76,7 +76,7 @@ def _of_dataset(data):
     features = getattr(data, "features", None)
     batches = (batch for table in arrow.iter(batch_size=8192) for batch in pyarrow.table(table).to_batches())
     if features is None:
-        # A stream may not know its columns before its first batch.
+        # The columns of a stream may be unknown before its first batch.
         first = next(batches, None)
         if first is None:
             return []
@@ -87,32 +87,32 @@ def _of_dataset(data):
 
 
 def _of_pandas(data, mapping):
-    """The columns that are mapped: others may hold what has no form in Arrow."""
+    """The mapped columns: others may contain values without an Arrow type."""
     names = [name for name in data.columns if isinstance(name, str)]
     if not names:
-        raise told("pandas.DataFrame has no column whose name is a text", "name them: frame.columns = [...]")
+        raise told("pandas.DataFrame has no column with a string as name", "name the columns: frame.columns = [...]")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise told(f"pandas.DataFrame has two columns called {twice[0]!r}", "rename one of them")
+        raise told(f"pandas.DataFrame has two columns named {twice[0]!r}", "rename one of them")
     wanted = _wanted(mapping)
     if wanted is not None:
         index = [column for column in wanted if column in data.index.names and column not in names]
         if index:
-            raise told(f"{index[0]!r} is the index of the frame and no column of it", "frame.reset_index() makes it one")
+            raise told(f"{index[0]!r} is the index of the frame, not a column", "frame.reset_index() turns it into a column")
         there = {column: _root(column, names) for column in wanted}
-        # Where one is missing it is told with the names of all, and hardly a row is looked at.
+        # The error for a missing column lists all names, and needs only one row.
         data = data[names].head(1) if None in there.values() else data[list(dict.fromkeys(there.values()))]
     try:
         import pyarrow
 
         return pyarrow.Table.from_pandas(data, preserve_index=False)
     except Exception:  # noqa: BLE001
-        # Without pyarrow, or where a column is of mixed types: then each row tells what is wrong with it.
+        # Without pyarrow, or with a column of mixed types, for which errors are reported by row.
         return [_present(row) for row in data.to_dict("records")]
 
 
 def _of_polars(data):
-    """Columns without any value have a type that Arrow's readers do not agree on."""
+    """Casts columns without values to strings, because readers disagree about the type null."""
     import polars
 
     empty = [name for name, kind in data.schema.items() if kind == polars.Null]
@@ -120,14 +120,14 @@ def _of_polars(data):
 
 
 def _root(column, names):
-    """The column that a path begins in."""
+    """The column in which a path begins."""
     if column in names:
         return column
     return next((name for name in names if column.startswith((f"{name}.", f"{name}["))), None)
 
 
 def _present(row):
-    """None for what pandas calls missing."""
+    """The row with ``None`` for missing values of pandas."""
     import pandas
 
     def is_missing(value):
@@ -146,7 +146,7 @@ def _wanted(mapping):
     else:
         entries = [mapping] if isinstance(mapping, str) else mapping
         pairs = [entry.partition("=")[::2] for entry in entries]
-    # `FIELD:=VALUE` gives a value, and `preference.VALUE=CANDIDATE` says what one means: neither names a column.
+    # `FIELD:=VALUE` sets a value, and `preference.VALUE=CANDIDATE` defines one: neither names a column.
     named = [str(column) for field, column in pairs if not str(field).endswith(":")
              and not str(field).startswith("preference.")]
     return list(dict.fromkeys(named))

@@ -1,4 +1,4 @@
-"""Functions made from the definitions of methods: names, defaults, help and errors are those of the command line."""
+"""Functions created from the definitions of methods, with the names, defaults, help and errors of the command line."""
 
 import inspect
 import keyword
@@ -12,12 +12,12 @@ from ._model import Model, pairs
 from ._progress import observer_of
 from ._run import Run
 
-#: Options that are no keyword: the data are what a function is given first.
+#: The first parameter, which may be positional.
 _DATA = "data"
 
 
 def all_functions():
-    """A function for everything that can be run."""
+    """A function for every kind of run."""
     return [_function(kind) for kind in _probity.kinds()]
 
 
@@ -26,7 +26,7 @@ def _function(kind):
     has_data = _DATA in options
 
     def function(*args, **given):
-        # Keys of `compute` are understood as options too.
+        # Keys of `compute` are also accepted as options.
         keys = {name: given.pop(name) for name in list(given) if name in options and options[name]["key"]}
         try:
             bound = signature.bind(*args, **given)
@@ -46,7 +46,7 @@ def _function(kind):
 
 
 def _named(option):
-    """What it is called here: a word of the language gets a line behind it."""
+    """The name of the parameter: Python keywords get a trailing underscore."""
     return option["field"] + "_" * keyword.iskeyword(option["field"])
 
 
@@ -72,7 +72,7 @@ def _signature(options, has_data):
 
 
 def _is_needed(option):
-    # The model may be the one that the user's configuration names.
+    # The user's configuration may set a default model.
     return option["required"] and option["field"] != "model"
 
 
@@ -106,8 +106,8 @@ def _doc(kind, options, has_data):
     if has_data:
         lines += [
             "data",
-            "    The samples: a DataFrame of pandas or polars, a data set of Hugging Face, anything with the Arrow C",
-            "    stream interface, dicts, or the path of a file. `map` says which column is which.",
+            "    The samples: a DataFrame of pandas or polars, a Hugging Face data set, an object with the Arrow C",
+            "    stream interface, dicts, or the path of a file. `map` assigns columns to fields.",
         ]
     for field, option in options.items():
         if field != _DATA and not option["key"]:
@@ -117,10 +117,10 @@ def _doc(kind, options, has_data):
     return "\n".join(lines + ["", "Examples", "--------", *example]) + "\n"
 
 
-#: What an example gives for options that have to be given.
+#: Values of required options in examples.
 _EXAMPLES = {"attribute": "quality", "model": "smollm2-135m-instruct", "metric": "levenshtein-source", "target": "compare"}
 
-#: What it gives besides.
+#: Further options in examples.
 _BESIDES = {
     "attack": {"attack": ["verified"]},
     "checklist": {"attribute": "coherence", "no_gold": True},
@@ -131,7 +131,7 @@ _BESIDES = {
     "reward": {"model": "./reward-model"},
 }
 
-#: Examples of what takes other things than samples with candidates.
+#: Examples of methods with other input than samples with candidates.
 _OWN_EXAMPLES = {
     "learned": [
         ">>> learnt = probity.learn(",
@@ -170,7 +170,7 @@ def _example(kind, options, has_data):
 
 def _run(kind, options, data, arguments, progress):
     if arguments.get("resume") and not arguments.get("out"):
-        raise TypeError(f"{kind['name']}: resume goes on with a run: say which, out='DIR'")
+        raise TypeError(f"{kind['name']}: resume requires the folder of the run: out='DIR'")
     model = arguments.get("model")
     if isinstance(model, Model):
         arguments = _of_loaded(kind, model, arguments)
@@ -197,12 +197,12 @@ def _of_loaded(kind, model, arguments):
     both = sorted(field for field in loaded - {"model"} if field in arguments)
     if both:
         names = ", ".join(both)
-        raise TypeError(f"{kind['name']}: of the loaded model is what it was loaded with: Model.load(…, {both[0]}=…), not {names} here")
+        raise TypeError(f"{kind['name']}: a loaded model already has these options: pass {names} to Model.load instead")
     return {**arguments, **model._native.given}
 
 
 def _given(option, value, folder, frames):
-    """An option's value as the command line would have it."""
+    """An option's value in the form of the command line."""
     if value is None:
         return None
     if option["field"] == "map" and isinstance(value, dict):
@@ -224,7 +224,7 @@ def _one(option, value, folder, frames):
     if isinstance(value, Run):
         if value.path is None:
             raise TypeError(f"{option['field']}: this run has no folder")
-        # People's scores stand among a run's samples.
+        # The gold scores are in the run's samples.
         return str(value.path / "samples.jsonl") if option["field"] == "gold" else str(value.path)
     if isinstance(value, _probity.Table):
         return str(value.path)
@@ -232,7 +232,7 @@ def _one(option, value, folder, frames):
         return _frames.written(value, option["field"], folder, frames)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    # Sizes and the like are texts there and may be numbers here.
+    # Sizes and similar options are texts for the command line and may be numbers here.
     if option["kind"] in ("text", "choice") and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value

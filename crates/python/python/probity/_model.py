@@ -8,7 +8,7 @@ from ._progress import observer_of
 
 
 def pairs(compute):
-    """Keys of an option with their values, each as the command line would have it."""
+    """Keys of an option with their values, in the form of the command line."""
     if not isinstance(compute, dict):
         return [compute] if isinstance(compute, str) else list(compute)
     text = {True: "yes", False: "no"}
@@ -17,9 +17,9 @@ def pairs(compute):
 
 
 class Model:
-    """A model that stays in memory: give it as ``model=`` to any function, or ask it itself.
+    """A model in memory. Pass it as ``model=`` to any function, or query it with its methods.
 
-    ``Model.load`` makes one.
+    ``Model.load`` creates one.
 
     Examples
     --------
@@ -34,14 +34,14 @@ class Model:
 
     @classmethod
     def load(cls, model, *, progress=True, **options):
-        """Loads a model: a known name that was fetched before, a ``.gguf`` file, or a folder with safetensors.
+        """Loads a model: a known name that was downloaded before, a ``.gguf`` file, or a folder with safetensors.
 
         Parameters
         ----------
         model
             Name or path.
         **options
-            How it computes: ``precision``, ``device``, ``adapter``, ``compute`` … as ``probity help compare`` has them.
+            Options such as ``precision``, ``device``, ``adapter`` and ``compute``, as in ``probity help compare``.
 
         Examples
         --------
@@ -53,7 +53,7 @@ class Model:
         for field in options:
             if field not in known:
                 near = difflib.get_close_matches(field, known, n=1)
-                meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                meant = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(known)}"
                 raise TypeError(f"Model.load() has no option {field!r}; {meant}")
         given = {field: value for field, value in options.items() if value is not None}
         if "compute" in given:
@@ -66,7 +66,7 @@ class Model:
 
     @property
     def description(self):
-        """What it is: name, architecture, weights, fingerprint, precision, device.
+        """The name, architecture, weights, fingerprint, precision and device.
 
         Examples
         --------
@@ -82,10 +82,10 @@ class Model:
         Parameters
         ----------
         requests
-            A prompt, a request, or a list of either. A request is a dict as ``probity help logprobs`` tells it; ``id``
-            may be left out.
+            A prompt, a request, or a list of either. A request is a dict with the fields of ``probity help logprobs``;
+            ``id`` may be omitted.
         **fields
-            Fields of every request that has none of its own: ``labels``, ``continuation``, ``answer_prefix`` …
+            Default fields of all requests, such as ``labels``, ``continuation`` and ``answer_prefix``.
 
         Returns
         -------
@@ -104,16 +104,16 @@ class Model:
         return _asked(self._native.logprobs, requests, fields, progress)
 
     def generate(self, requests, *, progress=False, **fields):
-        """Continues prompts; greedily, where no ``temperature`` is given.
+        """Continues prompts, greedily unless ``temperature`` is set.
 
         Parameters
         ----------
         requests
-            A prompt, a request, or a list of either. A request is a dict as ``probity help generate`` tells it; ``id``
-            may be left out.
+            A prompt, a request, or a list of either. A request is a dict with the fields of ``probity help generate``;
+            ``id`` may be omitted.
         **fields
-            Fields of every request that has none of its own: ``max_tokens``, ``stop``, ``choice``, ``schema`` … A
-            ``seed`` is a request's own: equal prompts with one seed have one text, however high the temperature.
+            Default fields of all requests, such as ``max_tokens``, ``stop``, ``choice`` and ``schema``. Equal prompts
+            with the same ``seed`` give the same text at any temperature.
 
         Examples
         --------
@@ -132,7 +132,7 @@ class Model:
 def _asked(ask, requests, fields, progress):
     is_one = isinstance(requests, (str, dict))
     if not is_one and not hasattr(requests, "__iter__"):
-        raise TypeError(f"expected a prompt, a request, or a list of either, and found {type(requests).__name__}")
+        raise TypeError(f"expected a prompt, a request, or a list of either, found {type(requests).__name__}")
     requests = [requests] if is_one else list(requests)
     if requests and all(isinstance(request, dict) and request.keys() == {"role", "content"} for request in requests):
         raise TypeError("a chat is one request: {'messages': [...]}")

@@ -1,4 +1,4 @@
-"""Progress as it is shown: on a line of a terminal, in the cell of a notebook, or not at all."""
+"""Shows progress in a terminal or in a notebook cell, or not at all."""
 
 import html
 import sys
@@ -10,7 +10,7 @@ from ._fork import computes
 
 
 def observer_of(progress, what):
-    """Shows messages and progress until the work ends: ``with observer_of(...) as observer``."""
+    """A context manager that shows messages and progress: ``with observer_of(...) as observer``."""
     computes()
     if not progress:
         return _Quiet()
@@ -18,14 +18,14 @@ def observer_of(progress, what):
 
 
 def _in_notebook():
-    # Only a kernel has cells; IPython in a terminal is one.
+    # Only a kernel has cells; IPython in a terminal does not.
     shell = sys.modules.get("IPython")
     shell = shell.get_ipython() if shell is not None else None
     return shell is not None and hasattr(shell, "kernel")
 
 
 class _Observer:
-    # A class and no generator: an error's traceback is that of the work alone.
+    # Not a generator, so that tracebacks contain only the work.
     def __enter__(self):
         return self
 
@@ -37,11 +37,11 @@ class _Observer:
 
 
 class _Quiet(_Observer):
-    """Shows nothing; what is doubtful is a warning of Python's all the same."""
+    """Shows nothing, but turns warnings into Python warnings."""
 
     def message(self, kind, text):
         if kind == "warning":
-            # Of the line that called: the observer, two functions of ours and the method lie between.
+            # The line of the caller: the observer, two internal functions and the method are in between.
             warnings.warn(text, stacklevel=4)
 
     def progress(self, what, done, total, share):
@@ -54,14 +54,14 @@ class _Shown(_Observer):
         self.began = time.monotonic()
 
     def text(self, what, done, total, share):
-        """``compare: 1,200 of 24,000, 5 %, about 40 s left``"""
+        """``compare: 1,200 of 24,000, 5%, about 40 s left``"""
         of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
         part = share if share is not None else (done / total if total else None)
         if part is None:
             return f"{what}: {of}"
         passed = time.monotonic() - self.began
         left = "" if part <= 0 or part >= 1 or passed < 1 else f", about {_seconds(passed * (1 - part) / part)} left"
-        return f"{what}: {of}, {100 * part:.0f} %{left}"
+        return f"{what}: {of}, {100 * part:.0f}%{left}"
 
 
 def _seconds(seconds):
@@ -73,7 +73,7 @@ def _seconds(seconds):
 
 
 class _Terminal(_Shown):
-    """A line that is written over, where there is a terminal; messages alone where there is none."""
+    """Updates a line of a terminal; without a terminal, prints only messages."""
 
     def __init__(self, what):
         super().__init__(what)
@@ -104,7 +104,7 @@ class _Terminal(_Shown):
 
 
 class _Notebook(_Shown):
-    """An output of the cell that is written over."""
+    """Updates an output of the cell."""
 
     def __init__(self, what):
         super().__init__(what)

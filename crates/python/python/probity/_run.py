@@ -1,4 +1,4 @@
-"""Runs: what they say, their tables, and what can be made of them."""
+"""Runs with their verdicts, tables and reports."""
 
 import functools
 import html
@@ -15,7 +15,7 @@ from ._frames import is_frame, written
 
 
 def _named_options(function):
-    """Tells what a misspelt option may have meant."""
+    """Suggests the nearest name for a misspelt option."""
 
     @functools.wraps(function)
     def called(*args, **given):
@@ -29,9 +29,9 @@ def _named_options(function):
 
 
 class Run:
-    """A run: ``summary`` is what it found, ``scores`` and the like are its tables.
+    """A run. ``summary`` has its results; its tables are attributes such as ``scores``.
 
-    Shown in a notebook or printed, it says its verdict first and then how far to trust it.
+    Printed or shown in a notebook, it starts with its verdict and how far to trust it.
 
     Examples
     --------
@@ -49,8 +49,8 @@ class Run:
         summary = path / "summary.json"
         self._summary = json.loads(summary.read_text("utf-8")) if summary.is_file() else None
         if not (path / "manifest.json").is_file():
-            raise told(f"{path} is no run: it has no manifest.json", "give the folder that a run has left")
-        #: ``finished``, ``interrupted``, ``planned`` by ``dry_run`` …
+            raise told(f"{path} is not a run: manifest.json is missing", "pass the folder of a run")
+        #: ``finished``, ``interrupted``, or ``planned`` after ``dry_run``.
         self.status = _status(self.manifest)
 
     @classmethod
@@ -64,29 +64,29 @@ class Run:
 
     @property
     def summary(self):
-        """What it found, as ``summary.json`` has it; of a dry run what it would cost."""
+        """The content of ``summary.json``; for a dry run the estimated cost."""
         return self._summary
 
     @property
     def manifest(self):
-        """What it was made with: arguments, model, seeds, machine."""
+        """The arguments, model, seeds and machine."""
         return json.loads((self._folder() / "manifest.json").read_text("utf-8"))
 
     @property
     def verdict(self):
-        """What it says of each attribute, and how far to trust it."""
+        """The conclusions for each attribute, and how far to trust them."""
         return (self._summary or {}).get("verdict", [])
 
     @property
     def tables(self):
-        """Its tables by name."""
+        """The tables by name."""
         if self.path is None:
             return {}
         files = sorted(self.path.glob("*.jsonl"))
         return {file.stem: _probity.open_table(file) for file in files}
 
     def __getattr__(self, name):
-        # Asked for only where there is no attribute of that name: tables are called by theirs.
+        # Called only for unknown attributes, which may be names of tables.
         if not name.startswith("_") and self.__dict__.get("path") is not None:
             file = self.path / f"{name}.jsonl"
             if file.is_file():
@@ -101,12 +101,12 @@ class Run:
         return [] if self.path is None else sorted(file.stem for file in self.path.glob("*.jsonl"))
 
     def report(self, html=None, **options):
-        """Writes the report of this run as one HTML file that needs nothing else; where it lies."""
+        """Writes a report of this run as a self-contained HTML file; returns its path."""
         return report([self], html, **options)
 
     def _folder(self):
         if self.path is None:
-            raise told("this run has left no folder", "give one: out='DIR'")
+            raise told("this run has no folder", "set one: out='DIR'")
         return self.path
 
     def __repr__(self):
@@ -122,13 +122,13 @@ class Run:
         return _probity.visible("\n".join(lines))
 
     def _unscored(self):
-        """How many samples came to which outcome, where some are without a score."""
+        """The number of samples by outcome, if some have no score."""
         outcomes = (self._summary or {}).get("outcomes") or {}
         found = ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count)
         return [f"Outcomes: {found}"] if any(name != "scored" and count for name, count in outcomes.items()) else []
 
     def _what(self):
-        """The method, or what became of it."""
+        """The method, and the status of an unfinished run."""
         method = (self._summary or {}).get("method") or (self.manifest["command"] if self.path else "")
         return method if self.status == "finished" else f"{method} {self.status}".strip()
 
@@ -167,7 +167,7 @@ def _table(section):
 
 
 def open_run(path):
-    """The run in a folder, as any way of asking has left it.
+    """Opens the run in a folder, whether it was made with Python or the command.
 
     Examples
     --------
@@ -181,18 +181,18 @@ def open_run(path):
 
 @_named_options
 def report(runs, html=None, *, title=None, samples=None):
-    """Writes the report of one run or several, side by side, as one HTML file; where it lies.
+    """Writes a report of one or more runs, side by side, as one HTML file; returns its path.
 
     Parameters
     ----------
     runs
-        A run, its folder, or a list of them; of several the first is the one that others are held against.
+        A run, its folder, or a list of them. The others are compared with the first.
     html
-        The file; ``report.html`` in the folder of the first run where it is left out.
+        The file; by default ``report.html`` in the folder of the first run.
     title
-        What stands above it.
+        The title of the page.
     samples
-        How many samples are shown with their texts.
+        The number of samples to show with their texts.
 
     Examples
     --------
@@ -204,15 +204,14 @@ def report(runs, html=None, *, title=None, samples=None):
     runs = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
     folders = [run._folder() if isinstance(run, Run) else pathlib.Path(run) for run in runs]
     if not folders:
-        raise told("there is no run to report on", "give one run at least")
+        raise told("there is no run to report on", "pass at least one run")
     html = pathlib.Path(html) if html is not None else folders[0] / "report.html"
     _probity.report(folders, html, title, samples)
     return html
 
 
 class Gated(list):
-    """What was said of each attribute or metric, a dict each; ``passed`` is the verdict, ``caveats`` say why it may say
-    less than it seems to."""
+    """A dict for each attribute or metric. ``passed`` is the verdict, ``caveats`` are its limitations."""
 
     def __init__(self, gated, strict):
         super().__init__(gated["attributes"])
@@ -235,29 +234,30 @@ def gate(
     allow_unlike=False,
     allow_missing=False,
 ):
-    """Whether a run is worse than a baseline: a list with a dict for each attribute, with ``outcome`` (missing, worse,
-    better, same, undecided, noise), the difference and its interval. Its ``passed`` is whether a build should pass; why
-    that may say less than it seems to is in ``caveats``, and a warning.
+    """Compares a run with a baseline.
+
+    Returns a list with a dict for each attribute: its ``outcome`` (missing, worse, better, same, undecided, noise), the
+    difference and its interval. The list's ``passed`` says whether a build should pass. Its ``caveats`` are limitations
+    of the verdict, which are also warnings.
 
     Parameters
     ----------
     run, baseline
         Runs, their folders, or tables of scores (files, tables of runs, frames), of the same items.
     candidates
-        In the place of a baseline: two candidates of the run, the new one and the old one.
+        Instead of a baseline: two candidates of the run, the new one and the old one.
     attribute
         Only these attributes or metrics.
     tolerance
-        A loss up to this is none, on the scale of the scores.
+        Losses up to this size are ignored, on the scale of the scores.
     minimum_effect
-        A gain up to this is none.
+        Gains up to this size are ignored.
     strict
-        Whether what is undecided, or noise, fails too, and a run that calls its judge unreliable.
+        Also fail if an outcome is undecided or noise, or if a run calls its judge unreliable.
     allow_unlike
-        Whether runs are held against each other that another model or precision made, whose items are about other texts,
-        or that are not at their end.
+        Allow comparing runs with different models, precisions or texts, and unfinished runs.
     allow_missing
-        Whether texts that have lost their score fail nothing.
+        Do not fail if texts lost their score.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def gate(
     if candidates is not None:
         candidates = tuple(candidates)
         if len(candidates) != 2:
-            raise TypeError("gate(): candidates are two ids, the new one and the old one: ('new', 'old')")
+            raise TypeError("gate(): candidates must be two ids, the new one and the old one: ('new', 'old')")
     with tempfile.TemporaryDirectory(prefix="probity-") as folder:
         frames = {}
         run = _place(run, "run", folder, frames)
@@ -290,7 +290,7 @@ def gate(
 
 
 def _place(run, name, folder, frames):
-    """Where a run, or a table of scores, lies."""
+    """The path of a run or of a table of scores."""
     if isinstance(run, Run):
         return run._folder()
     if isinstance(run, _probity.Table):

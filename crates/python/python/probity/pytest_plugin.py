@@ -1,4 +1,4 @@
-"""A run held against a baseline in a test: the fixture ``assert_not_worse``.
+"""The fixture ``assert_not_worse``, which compares a run with a baseline in a test.
 
 ::
 
@@ -6,8 +6,9 @@
         run = probity.gpt_score("summaries.jsonl", model="smollm2-135m-instruct", attribute="coherence", out="now")
         assert_not_worse(run, "baseline", tolerance=0.02)
 
-What is worse, or has lost scores, fails the test with the difference and its interval; what is undecided, or within the
-judge's own noise, is told at the end and fails with ``strict=True``. ``probity help gate`` tells what the outcomes mean.
+The test fails if an attribute is worse or has lost scores, and shows the difference and its interval. Outcomes that are
+undecided, or within the judge's own noise, are reported at the end; with ``strict=True`` they fail the test.
+``probity help gate`` explains the outcomes.
 """
 
 import pytest
@@ -19,16 +20,16 @@ _LINES = pytest.StashKey[list]()
 
 
 def assert_not_worse(run, baseline=None, *, strict=False, **options):
-    """Fails where a run is worse than a baseline, or one of its candidates than another; what was said of each
-    attribute.
+    """Fails the test if a run is worse than a baseline, or one of its candidates than another. Returns the result of
+    ``probity.gate``.
 
     Parameters
     ----------
     run, baseline, **options
-        As ``probity.gate`` takes them: ``candidates``, ``attribute``, ``tolerance``, ``minimum_effect``,
+        The arguments of ``probity.gate``: ``candidates``, ``attribute``, ``tolerance``, ``minimum_effect``,
         ``allow_unlike``, ``allow_missing``.
     strict
-        Whether what is undecided, or noise, fails too, and a run that calls its judge unreliable.
+        Also fail if an outcome is undecided or noise, or if a run calls its judge unreliable.
 
     Examples
     --------
@@ -49,12 +50,12 @@ def assert_not_worse(run, baseline=None, *, strict=False, **options):
 
 
 def line(one):
-    """What is said of an attribute, on one line."""
+    """The result for an attribute in one line."""
     interval = one.get("interval")
     within = f" [{interval['low']:.3f}, {interval['high']:.3f}]" if interval else ""
     wanted = one.get("items_to_decide")
     wanted = f"; about {wanted:,} items would decide it" if wanted else ""
-    missing = f"; {one['missing']:,} texts have lost their score" if one["missing"] else ""
+    missing = f"; {one['missing']:,} texts lost their score" if one["missing"] else ""
     held = "no item has a score in both"
     if one["means"]:
         before, now = one["means"]
@@ -75,7 +76,7 @@ def _fixture(request):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Says what was held against what: also what is undecided, which fails no test."""
+    """Prints all comparisons, including undecided ones, which fail no test."""
     lines = terminalreporter.config.stash.get(_LINES, [])
     if lines:
         terminalreporter.section("probity gate")

@@ -1,11 +1,10 @@
 """Judging on many machines with Ray Data.
 
-``judge`` gives the run that one machine would have made: workers answer the questions of their batches, and the run is
-made of all answers, byte for byte. ``Stage`` is for a pipeline of one's own: ``Dataset.map_batches`` takes it with a pool
-of actors, and a batch becomes its rows of scores.
+``judge`` creates a run that is byte-identical to that of one machine: workers answer the queries of their batches, and the
+run is computed from all answers. ``Stage`` is for custom pipelines: pass it to ``Dataset.map_batches`` with a pool of
+actors, and each batch becomes its rows of scores.
 
-A worker that dies is begun again by Ray, and so is the batch that it had; answers do not depend on who gave them, nor on
-what else was in the batch.
+If a worker dies, Ray restarts it with its batch. Answers do not depend on the worker or on the other samples in the batch.
 """
 
 import os
@@ -16,24 +15,24 @@ from . import _functions, _probity
 from ._errors import told
 from ._model import Model, pairs
 
-#: What the answers of a batch are called among the columns of what a worker returns.
+#: The column with the answers of a batch.
 _ANSWERS = "answers"
 
 
 class Stage:
-    """One method as a stage of a data set: ``dataset.map_batches(Stage, fn_constructor_kwargs=…, concurrency=2)``.
+    """A method as a stage of a data set: ``dataset.map_batches(Stage, fn_constructor_kwargs=…, concurrency=2)``.
 
-    The model is loaded once for each actor. A batch becomes the rows of its table ``scores``. What a method computes over
-    all samples of a run (the debiasing of ``compare``) it computes over the batch here; ``judge`` does it over all.
+    Each actor loads the model once. A batch becomes the rows of its table ``scores``. Computations over all samples of a
+    run, such as the debiasing of ``compare``, use only the batch; ``judge`` uses all samples.
 
     Parameters
     ----------
     method
-        A method's name: ``compare``, ``checklist`` …
+        The name of a method, such as ``compare`` or ``checklist``.
     table
-        The table that a batch becomes.
+        The table to return for a batch.
     **options
-        Those of the method's function; ``map`` has to name the samples' ids.
+        The options of the method's function; ``map`` must name the samples' ids.
 
     Examples
     --------
@@ -69,7 +68,7 @@ class Stage:
 
 
 class _Answers(Stage):
-    """The same, with the batch's answers in the place of its scores."""
+    """Returns the batch's answers instead of its scores."""
 
     def __call__(self, batch):
         import pyarrow
@@ -80,33 +79,32 @@ class _Answers(Stage):
 
 
 def judge(method, dataset, *, out, concurrency=2, batch_size=64, num_cpus=None, num_gpus=None, **options):
-    """The run of a method over a data set of Ray, judged by a pool of workers; a :class:`probity.Run` in ``out``.
+    """Runs a method over a Ray data set with a pool of workers; returns the :class:`probity.Run` in ``out``.
 
-    The driver needs the model's files too: they are hashed for the manifest. It computes nothing that a worker has
-    answered.
+    The driver also needs the model's files, to hash them for the manifest. It reuses the workers' answers.
 
     Parameters
     ----------
     method
-        A method's name that asks a model.
+        The name of a method that needs a model.
     dataset
-        A data set of Ray; its rows are samples, which ``map`` explains.
+        A Ray data set. Its rows are samples; ``map`` assigns columns to fields.
     out
         The run's folder on the driver's machine.
     concurrency
-        How many workers there are; each holds the model.
+        The number of workers; each loads the model.
     batch_size
-        How many samples a worker takes at a time: what is lost where one dies.
+        The number of samples per batch, which is recomputed if a worker dies.
     num_cpus, num_gpus
-        What each worker needs, as Ray has it.
+        Ray's resources for each worker.
     **options
-        Those of the method's function.
+        The options of the method's function.
     """
     function = _method(method)
     _with_ids(options)
     resources = {name: value for name, value in [("num_cpus", num_cpus), ("num_gpus", num_gpus)] if value is not None}
     if num_cpus is not None:
-        # Without a number of threads a worker would take all processors. Of a key given twice the last value counts.
+        # By default a worker would use all processors. If a key is repeated, the last value counts.
         if "threads" not in options:
             options["compute"] = [f"threads={max(1, int(num_cpus))}", *pairs(options.get("compute", []))]
     dataset = dataset.materialize()
@@ -127,13 +125,13 @@ def judge(method, dataset, *, out, concurrency=2, batch_size=64, num_cpus=None, 
 
 
 def _rows(dataset):
-    """The data set as one stream of Arrow."""
+    """The data set as one Arrow table."""
     import pyarrow
 
     batches = dataset.iter_batches(batch_format="pyarrow", batch_size=8192)
     tables = [pyarrow.table(batch) for batch in batches]
     if not tables:
-        raise told("ray.Dataset has no rows", "give one row at least: a context with candidates")
+        raise told("ray.Dataset has no rows", "add at least one row: a context with candidates")
     return pyarrow.concat_tables(tables, promote_options="default")
 
 
@@ -141,7 +139,7 @@ def _method(name):
     functions = {kind["name"]: kind for kind in _probity.kinds() if kind["model"] and kind["samples"]}
     name = name.replace("_", "-")
     if name not in functions:
-        raise ValueError(f"there is no method {name!r} that asks a model about samples; there are {', '.join(functions)}")
+        raise ValueError(f"no method {name!r} queries a model about samples; known are {', '.join(functions)}")
     return _functions._function(functions[name])
 
 
@@ -151,4 +149,4 @@ def _with_ids(options):
         return
     fields = mapping if isinstance(mapping, dict) else [str(entry).partition("=")[0] for entry in mapping]
     if "id" not in fields:
-        raise ValueError("map: rows of several batches need ids of their own: map={'id': COLUMN, …}")
+        raise ValueError("map: rows of several batches need unique ids: map={'id': COLUMN, …}")

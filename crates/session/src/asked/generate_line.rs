@@ -1,4 +1,4 @@
-//! A line that asks for a text.
+//! Lines that request a generated text.
 
 use probity_data::{LineError, Record};
 use probity_lm::{
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 
 use super::line::{AskedLine, at_most_one, check_prompt, prompt};
 
-/// Tokens of a text where a request does not say.
+/// Default limit of generated tokens.
 const MAX_TOKENS: usize = 256;
 
-/// A line that asks for a text.
+/// A line that requests a generated text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateLine {
@@ -73,7 +73,7 @@ impl Record for GenerateLine {
         must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1");
         let given = [self.top_k.is_some(), self.top_p.is_some(), self.min_p.is_some(), self.seed.is_some()];
         for (field, given) in ["top_k", "top_p", "min_p", "seed"].into_iter().zip(given) {
-            // A temperature of 0 says that they are meant to mean nothing.
+            // With a temperature of 0 these fields are allowed and have no effect.
             let drawn = !given || self.temperature.is_some();
             must(field, drawn, "requires a `temperature` above 0");
         }
@@ -133,8 +133,7 @@ impl AskedLine for GenerateLine {
 
     fn fields(result: &GenerateResult) -> Map<String, Value> {
         let mut fields = Map::new();
-        // How many tokens were guessed ahead stays out: a resumed run, or one in other batches, is to write the same
-        // bytes.
+        // The number of draft tokens is not written: output must be identical after resuming or with other batches.
         if let Some(finish) = result.finish {
             fields.insert("text".into(), result.text.clone().into());
             fields.insert("tokens".into(), result.token_ids.clone().into());

@@ -1,41 +1,41 @@
-//! Lines that ask a model one thing each.
+//! Lines of a file that are requests to a model.
 
 use probity_data::{LineError, Record};
 use probity_lm::{LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::Model;
 use serde_json::{Map, Value};
 
-/// A line of a file that asks a model one thing, and how its answer is written.
+/// A line that is a request to a model, and how its answer is written.
 pub trait AskedLine: Record + Send + 'static {
-    /// What the model is asked.
+    /// The request to the model.
     type Request: Send;
-    /// What comes back.
+    /// The model's result.
     type Result: Send;
 
-    /// The request; the line was [checked](Record::check).
+    /// Converts a line that passed [`Record::check`].
     fn into_request(self) -> Self::Request;
 
-    /// Whether the model can be asked that. It would end the whole list with the same error.
+    /// Checks a request beforehand: an invalid one would end the whole batch with the same error.
     fn fits(model: &Model, request: &Self::Request) -> Result<(), LmError>;
 
-    /// Asks all of them.
+    /// Queries the model with all requests.
     fn ask(
         model: &dyn LanguageModel,
         requests: &mut Requests<'_, Self::Request>,
         sink: &mut Sink<'_, Self::Result>,
     ) -> Result<Usage, LmError>;
 
-    /// How it ended.
+    /// The outcome of a result.
     fn outcome(result: &Self::Result) -> &Outcome;
 
     /// Tokens of the prompt.
     fn prompt_tokens(result: &Self::Result) -> usize;
 
-    /// What is said of the answer; nothing where there is none.
+    /// The outcome's fields; empty if there are none.
     fn fields(result: &Self::Result) -> Map<String, Value>;
 }
 
-/// What is wrong with the prompt of a line, which is given in one of three forms.
+/// Problems with a line's prompt, which has one of three forms.
 pub(super) fn check_prompt(
     prompt: Option<&String>,
     messages: Option<&Vec<Message>>,
@@ -67,7 +67,7 @@ pub(super) fn prompt(
     }
 }
 
-/// What is wrong where one of these fields is needed.
+/// A problem unless exactly one of the fields is set.
 pub(super) fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
     if fields.iter().any(|(_, given)| *given) {
         return at_most_one(fields);
@@ -75,7 +75,7 @@ pub(super) fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
     Some(LineError::content("", format!("one of {} is required", names(fields))))
 }
 
-/// What is wrong where one of these fields can be given.
+/// A problem if more than one of the fields is set.
 pub(super) fn at_most_one(fields: &[(&str, bool)]) -> Option<LineError> {
     let (second, _) = fields.iter().filter(|(_, given)| *given).nth(1)?;
     Some(LineError::content(*second, format!("only one of {} is allowed", names(fields))))
@@ -85,11 +85,11 @@ fn names(fields: &[(&str, bool)]) -> String {
     fields.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// An answer's line.
+/// The output line of an answer.
 pub fn answer<L: AskedLine>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
     let mut line = Map::new();
     line.insert("id".into(), id.into());
-    // The outcome's reason, where it has one, stands beside it.
+    // The outcome's reason, if any, is a field beside it.
     if let Ok(Value::Object(outcome)) = serde_json::to_value(L::outcome(result)) {
         line.extend(outcome);
     }

@@ -1,4 +1,4 @@
-//! Questions to a model, line by line, and the line that answers each.
+//! Requests to a model from the lines of a file, and their output lines.
 
 mod generate_line;
 mod line;

@@ -1,4 +1,4 @@
-//! A line that asks for probabilities.
+//! Lines that request probabilities.
 
 use probity_data::{LineError, Record};
 use probity_lm::{
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::line::{AskedLine, check_prompt, exactly_one, prompt};
 
-/// A line that asks for the probabilities of labels or of a text.
+/// A line that requests the probabilities of labels or of a text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreLine {
@@ -148,7 +148,7 @@ impl AskedLine for ScoreLine {
                 };
                 fields.insert("classes".into(), Value::Object(answer.classes.iter().enumerate().map(class).collect()));
             }
-            // Nothing in a line asks for it.
+            // No line requests these.
             Some(ScoreAnswer::Tokens(_)) | None => {}
         }
         fields
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(tally.refused[0].1.to_string(), "not for this model");
     }
 
-    /// Takes a request only when the one before is answered.
+    /// Accepts a request only after the previous one was answered.
     struct OneAtATime(ScriptedModel);
 
     impl LanguageModel for OneAtATime {

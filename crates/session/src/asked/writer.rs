@@ -1,4 +1,4 @@
-//! Answers of lines, each written as soon as those before it are there.
+//! Writes answers in the order of the input, each as soon as all earlier ones exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,41 +11,40 @@ use probity_store::{StoreError, TableWriter};
 use super::line::{AskedLine, answer};
 use crate::{Context, Notice, ProgressUnit, SessionError};
 
-/// What became of the requests.
+/// Counts of answered and refused requests.
 #[derive(Debug, Default)]
 pub struct LineTally {
-    /// Those with an answer.
+    /// Requests with an answer.
     pub answered: usize,
-    /// Too long, not finite …: an outcome without numbers.
+    /// Requests with an outcome without numbers, such as prompts that are too long.
     pub unanswered: usize,
-    /// Requests that this model cannot be asked, by line.
+    /// Requests that this model cannot answer, by line number.
     pub refused: Vec<(usize, LineError)>,
 }
 
-/// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model
-/// holds of it.
+/// Queries a model and writes the answers in the order of the input. Only requests that the model holds are in memory.
 pub struct AnswerWriter<'a> {
     table: TableWriter,
     precision: Precision,
     context: &'a Context,
     tally: LineTally,
-    /// Requests read so far, and whether these are all.
+    /// Number of requests read so far, and whether the input has ended.
     read: usize,
     at_end: bool,
-    /// Place in the table and id of the requests that the model has, by their number for the model.
+    /// Row and id of the requests that the model holds, by their index for the model.
     asked: BTreeMap<usize, (usize, String)>,
     next_asked: usize,
 }
 
 impl<'a> AnswerWriter<'a> {
-    /// Writes into that table; `precision` stands in each line.
+    /// Writes into `table`; each line records `precision`.
     pub fn new(table: TableWriter, precision: Precision, context: &'a Context) -> Self {
         let (tally, asked) = (LineTally::default(), BTreeMap::new());
         Self { table, precision, context, tally, read: 0, at_end: false, asked, next_asked: 0 }
     }
 
-    /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end
-    /// the list for it.
+    /// Queries the model line by line. Requests that fail `check` are refused with a reason, since the model would end
+    /// the whole batch on them.
     pub fn ask<L: AskedLine>(
         self,
         model: &dyn LanguageModel,
@@ -53,10 +52,10 @@ impl<'a> AnswerWriter<'a> {
         check: impl Fn(&L::Request) -> Result<(), LmError> + Sync,
     ) -> Result<(Usage, LineTally), SessionError> {
         let interrupt = self.context.interrupt.clone();
-        // The model takes requests and gives answers by turns.
+        // The model alternates between taking requests and returning answers.
         let answers = Mutex::new(self);
         let lock = || answers.lock().unwrap_or_else(PoisonError::into_inner);
-        // An iterator can end, but cannot fail: the error is kept until the model has come back.
+        // An iterator cannot fail: the error is kept until the model returns.
         let mut failure = None;
         let mut requests = std::iter::from_fn(|| {
             lock().next_request(lines, &check).unwrap_or_else(|error| {
@@ -77,7 +76,7 @@ impl<'a> AnswerWriter<'a> {
         Ok((usage, tally))
     }
 
-    /// The next request that can be asked.
+    /// The next request that passes `check`.
     fn next_request<L: AskedLine>(
         &mut self,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
@@ -99,7 +98,7 @@ impl<'a> AnswerWriter<'a> {
                 Err(other) => return Err(other.into()),
             };
             self.tally.refused.push((number, why));
-            // Rows are written in order: answers behind a place that stays empty would wait until the end.
+            // Rows are written in order, so a gap would hold back all later answers.
             self.table.put_all(place, std::iter::empty::<()>())?;
         }
         self.at_end = true;
@@ -112,15 +111,15 @@ impl<'a> AnswerWriter<'a> {
         *count += 1;
         self.table.put(place, &answer::<L>(&id, result, self.precision))?;
         let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
-        // Requests are not counted beforehand: they may come through a pipe, and a file is read no further than the
-        // model asks.
+        // Requests are not counted in advance: they may come from a pipe, and a file is only read as far as the model
+        // needs.
         let total = self.at_end.then_some(self.read);
         self.context.events.notice(Notice::Progress { what: "asking", work: ProgressUnit::Questions, done, total });
         Ok(())
     }
 }
 
-/// What is wrong with a request's labels, with what can be done about it in a request.
+/// The problem with a request's labels, with a hint on how to change the request.
 fn wrong_labels(error: &LabelError) -> LineError {
     let told = LineError::caused("labels", error);
     match (error, error.help()) {

@@ -1,4 +1,4 @@
-//! Which samples.
+//! Options that select samples.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// All samples, of whatever part; what `wrong` finds about one is wrong with the file too.
+    /// All samples, of every shard; problems that `wrong` finds in a sample are errors of the file.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let Some(name) = self.importer else { return self.read.samples_for(&self.data, wrong) };
         let mut samples = importer(name)?.import(&self.data)?;
@@ -47,7 +47,7 @@ impl DataOptions {
         Ok(samples)
     }
 
-    /// What a manifest says of where they come from.
+    /// The manifest's entry for the data.
     pub fn described(&self) -> Result<Value, DataError> {
         let mut described = json!(self.read.source(&self.data)?);
         described["sha256"] = json!(hash_of_data(&self.data));
@@ -58,7 +58,7 @@ impl DataOptions {
     }
 }
 
-/// Of a regular file only: what came through a pipe is gone.
+/// Regular files only: the content of a pipe is gone.
 fn hash_of_data(path: &Path) -> Option<String> {
     path.is_file().then(|| sha256_file(path).ok()).flatten()
 }

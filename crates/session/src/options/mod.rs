@@ -1,4 +1,4 @@
-//! The options that every run has, whoever asks for it.
+//! Options of every run.
 
 mod data;
 mod model;

@@ -1,4 +1,4 @@
-//! Which model is asked, and how it computes.
+//! Options for the model and its computation.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,13 +39,13 @@ impl ModelOptions {
         Ok(locate(&self.model)?.with_adapter(self.adapter.clone()))
     }
 
-    /// Another model that computes in the same way; an adapter belongs to the model that it is given beside.
+    /// Options for another model with the same computation; an adapter applies only to the first model.
     #[must_use]
     pub fn beside(&self, model: &str) -> Self {
         Self { model: model.to_owned(), adapter: None, computing: self.computing.clone() }
     }
 
-    /// Whether a model that was loaded for `other` can be [run](probity_runtime::Model::run_with) for this one.
+    /// Whether a model loaded for `other` can [run](probity_runtime::Model::run_with) with these options.
     pub fn has_weights_of(&self, other: &Self) -> bool {
         let weights = |options: &Self| {
             let ComputingOptions { precision, device, compute: ComputeOptions { isa, .. }, .. } = options.computing;
@@ -84,14 +84,14 @@ pub struct ComputingOptions {
     /// Settings do not change results on `cpu`.
     #[schemars(extend("form" = "KEY=VALUE", "heading" = "Model"))]
     pub compute: ComputeOptions,
-    /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for keys
-    /// and values. Nobody's option: methods that ask in rounds say so.
+    /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for
+    /// keys and values. Nobody's option: methods that ask in rounds say so.
     #[serde(skip)]
     pub keeps_prefixes: bool,
 }
 
-/// The options that change no bit of a result on the processor: the keys of `--compute`. A prompt whose keys and values do not fit
-/// the memory for them has no result.
+/// The options that change no bit of a result on the processor: the keys of `--compute`. A prompt whose keys and values
+/// do not fit the memory for them has no result.
 #[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComputeOptions {
@@ -120,7 +120,7 @@ pub struct ComputeOptions {
 }
 
 impl ComputingOptions {
-    /// The same for the runtime.
+    /// The runtime's options.
     pub fn load_options(&self) -> LoadOptions {
         let compute = &self.compute;
         LoadOptions {
@@ -156,7 +156,7 @@ pub fn computing_in_force(options: LoadOptions) -> Value {
     })
 }
 
-/// An instruction set by its name.
+/// Serialises an instruction set by its name.
 mod isa_name {
     use probity_runtime::Isa;
     use serde::de::Error as _;
@@ -182,13 +182,13 @@ pub struct ByteSize(pub u64);
 /// Why a text is no [`ByteSize`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum ByteSizeError {
-    /// It ends in no unit of bytes.
+    /// The unit is missing or unknown.
     #[error("expected a unit such as MB, MiB, GB or GiB")]
     Unit,
-    /// It begins with no number above 0.
+    /// It does not begin with a number above 0.
     #[error("expected a size such as 2GiB")]
     Number,
-    /// A small number without a unit, by which nobody means bytes.
+    /// A small number without a unit, which is unlikely to mean bytes.
     #[error("expected a unit, as in 2GiB; a number without a unit is in bytes")]
     Bare,
 }
@@ -217,7 +217,7 @@ impl FromStr for ByteSize {
 }
 
 impl ByteSize {
-    /// A value to type that is no smaller: `12.4MB`.
+    /// As an option value, rounded up: `12.4MB`.
     pub fn rounded_up(self) -> String {
         let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
         let (unit, name) = units.into_iter().find(|(unit, _)| self.0 >= *unit).unwrap_or((1000, "kB"));

@@ -1,4 +1,4 @@
-//! What a run is about, how it is gone about, and where it goes.
+//! Options for data, output and execution of a run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -63,16 +63,16 @@ pub struct AskOptions {
     pub from: Vec<StageTable>,
 }
 
-/// The file that a stage's table is taken from, as `STAGE=FILE`.
+/// A file to read a stage's table from, as `STAGE=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageTable {
     /// The stage's name.
     pub stage: String,
-    /// JSON lines.
+    /// The JSON Lines file.
     pub file: PathBuf,
 }
 
-/// That a text names no stage and file.
+/// Not of the form `STAGE=FILE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("expected STAGE=FILE, such as revisions=mine.jsonl")]
 pub struct StageTableError;
@@ -116,7 +116,7 @@ pub struct KeepOptions {
 }
 
 impl KeepOptions {
-    /// What becomes of a run that the folder holds already.
+    /// What to do with a run that already exists in the folder.
     pub fn existing(&self) -> Existing {
         match (self.overwrite, self.resume) {
             (true, _) => Existing::Replace,
