@@ -56,7 +56,7 @@ static TRIED: AtomicUsize = AtomicUsize::new(0);
 pub fn count_stopped(error: &impl Display) {
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
     let text = error.to_string();
-    if !(text.contains("MiB of memory") || text.contains("is not done after")) {
+    if !(text.contains("MiB of memory") || text.contains("is not finished after")) {
         return;
     }
     let stopped = STOPPED.fetch_add(1, Ordering::Relaxed) + 1;

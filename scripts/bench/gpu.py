@@ -51,7 +51,7 @@ def speeds(results: dict) -> str:
         cells = [row["shape"] + (", small" if results["small"] else ""), row["format"], row["work"], engine, f"{show(row['rate'])} {row['unit']}", spread, ratio]
         rows.append([*cells, share(row, limits), gigabytes(row.get("bytes_held")), gigabytes(row.get("bytes_told"))])
     missing = [f"- {row['shape']}, {row['format']}, {row['engine']}: {row['reason']}" for row in all_rows(results, "missing")]
-    head = ["shape", "weights", "work", "engine", "median", "slowest – quickest", "to transformers", "share", "most memory held", "dry run says"]
+    head = ["shape", "weights", "work", "engine", "median", "slowest – quickest", "to transformers", "share", "peak memory", "dry run"]
     agreement = [f"{row['shape']} {row['format']}, {row['work']}: {row['difference']:.2g}" for row in all_rows(results, "agreement")]
     parts = [table(head, rows)] if rows else []
     if limits:
@@ -75,9 +75,9 @@ def section(results: dict) -> str:
     """The whole section."""
     machine = results["machine"]
     where = "; ".join(machine["cards"]) or machine["processor"]
-    small = " With small models, which prove that all of it works and measure nothing." if results["small"] else ""
+    small = " Small models only test that everything works; their figures mean nothing." if results["small"] else ""
     return (
-        f"## On a device: {results['device']}\n\nWritten by `scripts/gpu/run`: seeded random weights of known shapes, one process an engine, on the same weights in the same run; "
+        f"## On a device: {results['device']}\n\nWritten by `scripts/gpu/run`: seeded random weights of known shapes, one process per engine, on the same weights in the same run; "
         f"the job is that of the tables above.{small}\n\n"
         f"- device: {where}; {machine['cores']} cores, {machine['memory_gib']} GiB\n- measured: {results['date']} at commit {results['commit']}\n\n"
         f"{speeds(results)}\n### Checks on {results['device']}\n\n{checks(results)}"

@@ -9,13 +9,13 @@ import plot
 from rows import HEAD_WEIGHTS, LAYER_WEIGHTS, PREFILL, show
 
 BLOCKS = {
-    "amx": ("Everything the machine has", "Every engine chooses among all instruction sets of the machine."),
+    "amx": ("With all instruction sets", "Every engine may use all instruction sets of the machine."),
     "no-amx": (
         "Without AMX",
-        "As on machines that have AVX-512 but no AMX: ours with `--isa avx512`, llama.cpp built without AMX, torch with "
+        "As on machines with AVX-512 but without AMX: ours with `--isa avx512`, llama.cpp built without AMX, torch with "
         "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
     ),
-    "other": ("On a machine that has no AMX", "Every engine chooses among all instruction sets of that machine."),
+    "other": ("On a machine without AMX", "Every engine may use all instruction sets of that machine."),
 }
 # The limit of a row's products: with AMX, and without.
 LIMITS = {
@@ -27,9 +27,9 @@ LIMITS = {
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `scripts/bench/run` ([how it measures](../scripts/bench/README.md)); every figure here was measured by that command, and
-[benchmarks.json](benchmarks.json) holds all of them. What counts is ratios: engines run by turns on the same weights, each in a process of its own, and a ratio
-is the median over the rounds of ours to theirs in the same round. Absolute figures belong to this machine on that day.
+`scripts/bench/run` measured every figure on this page and wrote it ([how it measures](../scripts/bench/README.md)). [benchmarks.json](benchmarks.json)
+contains all figures. Engines run alternately on the same weights, each in a separate process. A ratio is the median over the rounds of ours to
+theirs in the same round. Only ratios are comparable: absolute figures depend on the machine and the day.
 """
 
 
@@ -80,7 +80,7 @@ def details(block: dict) -> str:
             difference = f"{row['agreement'][name]:.2g}" if name in row["agreement"] else ""
             rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}", difference])
     head = ["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB", "largest Δ log P"]
-    note = "Δ log P: between the engine's and our log-probabilities of the labels, over all prompts that both answered, in the ways that are named.\n"
+    note = "Δ log P: difference between the engine's and our log-probabilities of the labels, over all prompts that both answered, in the listed ways.\n"
     return table(head, rows) + "\n" + note
 
 
@@ -111,8 +111,8 @@ def roofline(name: str, block: dict) -> str:
             most = median(measured) / 1e9
             rows.append([row["title"], engine, f"{used:.0f} {unit}", f"{limit}: {most:.0f}", f"{used / most:.0%}"])
     note = (
-        "Of prefill only the products with weights are counted (attention comes on top), of decoding the bytes of the weights' file. The limit is the median of "
-        "what `cargo run --release -p probity-kernels --example peak` found before each round.\n"
+        "Prefill counts only the products with weights, without attention; decoding counts the bytes of the weights' file. The limit is the median of the "
+        "results of `cargo run --release -p probity-kernels --example peak` before each round.\n"
     )
     return table(["work", "engine", "rate", "limit", "share"], rows) + "\n" + note
 
@@ -163,7 +163,7 @@ def extras(found: dict, folder: Path) -> str:
         rows.append(["load to first token, SmolLM2, warm disk cache, whole process", "", f"{load['median']:.2f} s", "≤ 1.0", "0.3"])
     if "ratio" in tokens:
         count = f"{tokens['computed']:,} of {tokens['unshared']:,} / {tokens['optimum']:,}"
-        rows.append(["tokens computed on a SummEval article / optimum of the tree", count, f"{tokens['ratio']:.3f}", "1.0", "1.0"])
+        rows.append(["tokens computed on a SummEval article / optimum of a prefix tree", count, f"{tokens['ratio']:.3f}", "1.0", "1.0"])
     if rows:
         parts.append("## Memory, loading, tokens\n\n" + table(["what", "figures", "value", "at least", "aim"], rows))
     if "points" in found.get("growth", {}):
@@ -178,8 +178,8 @@ def extras(found: dict, folder: Path) -> str:
 
 def growth(points: list[dict], folder: Path) -> str:
     """Plots and tables over each axis."""
-    parts = ["## How time grows\n\nThe job in Q8_0 with more candidates (context 400 tokens) and with longer contexts (16 candidates). One run each; where nothing is shared, 12 prompts "
-             "were run and the time scaled, since there each prompt costs the same.\n"]
+    parts = ["## How time grows\n\nThe job in Q8_0 with more candidates (context 400 tokens) and with longer contexts (16 candidates). One run each. Without prefix sharing every prompt "
+             "costs the same, so 12 prompts were run and the time scaled.\n"]
     for axis, label in (("candidates", "candidates"), ("context", "tokens of context")):
         here = [point for point in points if point["axis"] == axis and "seconds" in point]
         engines = list(dict.fromkeys(point["engine"] for point in here))
@@ -203,17 +203,17 @@ def data_set(data: dict) -> str:
     cost, quality = data["cost"], data["quality"]
     seconds = data["seconds"]
     rows = [
-        ["questions", f"{cost['requests']:,}"],
+        ["queries", f"{cost['requests']:,}"],
         ["time", f"{seconds:.0f} s"],
-        ["tokens computed, of all prompts'", f"{cost['tokens_computed']:,} of {cost['tokens_unshared']:,}"],
-        ["tokens computed a second", f"{cost['tokens_computed'] / seconds:,.0f}"],
+        ["tokens computed, of all tokens of the prompts", f"{cost['tokens_computed']:,} of {cost['tokens_unshared']:,}"],
+        ["tokens computed per second", f"{cost['tokens_computed'] / seconds:,.0f}"],
         ["peak memory", f"{data['peak_rss_bytes'] / 2**20:.0f} MiB"],
         ["P(A): share won by the candidate shown first", f"{quality['position']['p_a']:.3f}"],
     ]
     for name, label in (("as_judged", "as judged"), ("debiased", "debiased")):
         spearman, pairwise = quality[name]["spearman"]["mean"], quality[name]["pairwise"]["accuracy"]
-        rows.append([f"against gold, {label}: Spearman a context; pairwise accuracy", f"{spearman:.3f}; {pairwise:.3f}"])
-    return "## SummEval whole: SmolLM2-135M-Instruct, coherence\n\n" + table(["what", "value"], rows) + f"\n`{data['signature']}`\n"
+        rows.append([f"compared with gold, {label}: Spearman per context; pairwise accuracy", f"{spearman:.3f}; {pairwise:.3f}"])
+    return "## All of SummEval: SmolLM2-135M-Instruct, coherence\n\n" + table(["what", "value"], rows) + f"\n`{data['signature']}`\n"
 
 
 def described(machine: dict) -> str:
@@ -231,7 +231,7 @@ def render(state: dict, path: Path) -> None:
     parts.append(
         f"- machine: {described(machine)}\n"
         f"- peers: {'; '.join(versions)}; {machine['rustc']}, gcc {machine['gcc']}\n"
-        "- model, except where another is named: a llama of 0.85 billion seeded random weights (hidden 2048, 16 layers, 32/8 heads, feed-forward 5632, vocabulary "
+        "- model, unless another is named: a llama of 0.85 billion seeded random weights (hidden 2048, 16 layers, 32/8 heads, feed-forward 5632, vocabulary "
         f"32,000); {state['threads']} threads\n"
         if results
         else ""
@@ -244,7 +244,7 @@ def render(state: dict, path: Path) -> None:
             sections += ["### What was measured\n", details(block), "### The machine's limits\n", peaks(block)]
             parts.append("\n".join(sections))
     if state["extras"]:
-        parts.append(f"## Beside the tables\n\n{measured(state['extras'], state['commands']['extras'])}\n")
+        parts.append(f"## Other measurements\n\n{measured(state['extras'], state['commands']['extras'])}\n")
     parts.append(extras(state["extras"], path.parent))
     device = path.with_name("gpu.json")
     if device.exists():

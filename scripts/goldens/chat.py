@@ -1,21 +1,22 @@
-"""Reference rendering and encoding of chats, by transformers' `apply_chat_template`."""
+"""Reference rendering and encoding of chats with transformers' `apply_chat_template`."""
 
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-# Stands in for `<` in message contents while the template is laid out, so that no content looks like a special token.
+# Replaces `<` in message contents while the template is rendered, so that no content looks like a special token.
 GUARD = "\ue000"
 EMPTY = Tokenizer(models.BPE()).to_str()
 
 
 def render(template: str, messages: list[dict], **tokens: str) -> str:
-    """The template's text up to where the assistant answers."""
+    """The template's text up to the assistant's answer."""
     wrapped = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(EMPTY), chat_template=template, **tokens)
     return wrapped.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
 def encode(tokenizer: Tokenizer, template: str, messages: list[dict], answer_prefix: str = "", **tokens: str) -> tuple[str, list[int]]:
-    """(rendered text, ids): the template's special tokens are special, everything between two of them is one ordinary text."""
+    """(rendered text, ids): the template's special tokens are special, and everything between two of them is one
+    ordinary text."""
     text = render(template, messages, **tokens) + answer_prefix
     guarded = [{**m, "content": m["content"].replace("<", GUARD)} for m in messages]
     pieces = [render(template, guarded, **tokens) + answer_prefix.replace("<", GUARD)]

@@ -1,4 +1,4 @@
-"""Expressions of ours in the Jinja and Python that chat templates use."""
+"""Expressions with the Jinja and Python features that chat templates use."""
 
 VALUES = ["none", "true", "7", "1.5", "'aé'", "''", "[1]", "(1, 2)", "{'a': 1}", "missing", "messages", "range(3)"]
 TESTS = [

@@ -1,8 +1,8 @@
 """Reference byte-level BPE tokenizers: a GGUF's vocabulary in the Hugging Face `tokenizers` library.
 
-The vocabulary, merges and token types come from the file; the pre-tokenizers are those of the models' published `tokenizer.json`, which a
-GGUF only names (`tokenizer.ggml.pre`). transformers' own GGUF conversion is not used: it splits no digits for `smollm` and registers
-three special tokens for `qwen2`.
+The vocabulary, merges and token types come from the file. The pre-tokenizers are those of the models' published
+`tokenizer.json`, which a GGUF only names (`tokenizer.ggml.pre`). transformers' own GGUF conversion is not used: it
+splits no digits for `smollm` and registers three special tokens for `qwen2`.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ QWEN2_SPLIT = (
 
 
 def configure(tokenizer: Tokenizer, pre: str) -> None:
-    """Sets normaliser, pre-tokenizer and decoder as the model family publishes them."""
+    """Sets normaliser, pre-tokenizer and decoder as published by the model family."""
     if pre == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True)
@@ -32,7 +32,8 @@ def configure(tokenizer: Tokenizer, pre: str) -> None:
 
 
 def read(path: Path) -> Tokenizer:
-    """The tokenizer of a GGUF of kind `gpt2`. Control tokens are special; user-defined ones are matched in any text, as both libraries do."""
+    """The tokenizer of a GGUF of kind `gpt2`. Control tokens are special; user-defined ones are matched in any text, as
+    in both libraries."""
     fields = GGUFReader(path).fields
     assert fields["tokenizer.ggml.model"].contents() == "gpt2"
     tokens = fields["tokenizer.ggml.tokens"].contents()
@@ -49,7 +50,7 @@ def read(path: Path) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
-    """Ids without added tokens at either end; `special` says whether special-token text becomes special tokens."""
+    """Ids without added tokens at either end; `special` converts the text of special tokens."""
     tokenizer.encode_special_tokens = not special
     return tokenizer.encode(text, add_special_tokens=False).ids
 

@@ -1,8 +1,9 @@
-"""Seeded LoRA adapters for the tiny checkpoints, and the logits of the merged models by PEFT: tests/goldens/adapters/<model>/.
+"""Seeded LoRA adapters for the tiny checkpoints, and PEFT's logits of the merged models:
+tests/goldens/adapters/<model>/.
 
-Each folder is an adapter as PEFT saves it (after `make_tiny_models.py`, `make_tiny_gguf.py` and `make_encoder_decoder.py`) with
-`golden.safetensors`: `tokens` i64 and `logits` (tokens, vocab) f32 in fp32 with eager attention; for an encoder-decoder also `source`. The GGUF
-file is dequantised by transformers, so merged weights are f32 in all of them.
+Each folder is an adapter saved by PEFT (after `make_tiny_models.py`, `make_tiny_gguf.py` and `make_encoder_decoder.py`)
+with `golden.safetensors`: `tokens` i64 and `logits` (tokens, vocab) f32 in fp32 with eager attention; for an
+encoder-decoder also `source`. transformers dequantises the GGUF file, so merged weights are f32 in all of them.
 """
 
 import json
@@ -18,7 +19,7 @@ from provenance import ROOT, metadata
 TOLERANCE = 2e-4
 LENGTH = 24
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-# model: (its file where it is GGUF, class, adapter)
+# model: (its file if it is GGUF, class, adapter)
 ADAPTERS = {
     "llama": (None, AutoModelForCausalLM, LoraConfig(r=4, lora_alpha=10, target_modules=[*ATTENTION, "gate_proj", "down_proj"])),
     "tiny-gguf": ("model.gguf", AutoModelForCausalLM, LoraConfig(r=3, lora_alpha=5, use_rslora=True, target_modules=[*ATTENTION, "up_proj"])),
@@ -27,7 +28,7 @@ ADAPTERS = {
 
 
 def logits(model: torch.nn.Module, tokens: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
-    """At all positions of the tokens."""
+    """Logits at all positions of the tokens."""
     with torch.no_grad():
         if source is None:
             return model(tokens[None], use_cache=False).logits[0]
@@ -35,7 +36,7 @@ def logits(model: torch.nn.Module, tokens: torch.Tensor, source: torch.Tensor | 
 
 
 def adapter(name: str, seed: int) -> None:
-    """One adapter with its golden."""
+    """Writes one adapter with its golden values."""
     file, cls, config = ADAPTERS[name]
     folder = ROOT / "adapters" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -69,7 +70,7 @@ def adapter(name: str, seed: int) -> None:
 
 
 def main() -> None:
-    """All of them."""
+    """Writes all of them."""
     torch.set_num_threads(1)
     for seed, name in enumerate(ADAPTERS):
         adapter(name, seed)

@@ -1,9 +1,10 @@
-"""BETS by torch on the tiny masked BERT, with a seeded comparator: tests/goldens/embedding/bets.{json,safetensors}.
+"""BETS with torch on the tiny masked BERT, with a seeded comparator: tests/goldens/embedding/bets.{json,safetensors}.
 
-After the script that its authors published (Zhao, Durmus and Yeung 2023): meaning is the mean over the source's tokens, [CLS] and [SEP] among
-them, of the largest cosine with the candidate's; each word that only the candidate has is set against the word that only the source has and
-whose tokens come nearest, each word encoded alone, and simplicity is the largest answer of the comparator, a perceptron over both words' mean
-states and their absolute difference. Words are those between spaces, in lower case.
+After the script published by its authors (Zhao, Durmus and Yeung 2023). Meaning is the mean over the source's tokens,
+including [CLS] and [SEP], of the highest cosine with the candidate's. Each word that only the candidate has is compared
+with the word that only the source has and whose tokens are closest, each word encoded alone. Simplicity is the largest
+output of the comparator, a perceptron over both words' mean states and their absolute difference. Words are separated
+by spaces and in lower case.
 """
 
 import torch

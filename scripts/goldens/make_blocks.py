@@ -1,7 +1,7 @@
-"""Random quantised blocks and their values by gguf-py: tests/goldens/blocks.safetensors.
+"""Random quantised blocks and their values according to gguf-py: tests/goldens/blocks.safetensors.
 
-For each type `<type>.bytes` (64, bytes of a row) u8 and `<type>.values` (64, 512) f32. Quants, sub-scales and high bits are random bytes;
-only the f16 scales are drawn sane (some zero, negative and subnormal), so no value is infinite.
+For each type `<type>.bytes` (64, bytes of a row) u8 and `<type>.values` (64, 512) f32. Quants, sub-scales and high bits
+are random bytes. Only the f16 scales are limited (some zero, negative and subnormal), so that no value is infinite.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
 
 
 def random_rows(name: str, rows: int, columns: int, generator: np.random.Generator, spread: float = 0.02, odd: bool = True) -> np.ndarray:
-    """(rows, bytes of a row) u8; `odd` mixes in scales that are zero, negative or subnormal."""
+    """(rows, bytes of a row) u8; `odd` includes scales that are zero, negative or subnormal."""
     if name == "F16":
         values = (generator.standard_normal((rows, columns)) * 10.0 ** generator.integers(-8, 4, (rows, columns))).astype(np.float16)
         return values.view(np.uint8)
@@ -44,7 +44,7 @@ def main() -> None:
         assert values.shape == (ROWS, COLUMNS) and np.isfinite(values).all() and values.std() > 0
         tensors |= {f"{name.lower()}.bytes": np.ascontiguousarray(raw), f"{name.lower()}.values": np.ascontiguousarray(values)}
         print(f"{name}: {raw.shape[1]} bytes a row, values {values.min():.3g} … {values.max():.3g}")
-    # Exact: a reader that takes products and sums in another order may be off in the last bit, relative to the block's largest value.
+    # Exact: with another order of products and sums, the last bit may differ relative to the block's largest value.
     save_file(tensors, ROOT / "blocks.safetensors", metadata=metadata(0.0, None, "gguf", "numpy"))
 
 

@@ -1,4 +1,4 @@
-"""Chats laid out by transformers' `apply_chat_template` and encoded: tests/goldens/chat.json."""
+"""Chats rendered by transformers' `apply_chat_template` and encoded: tests/goldens/chat.json."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ CHATS = {
 
 
 def of(tokenizer: Tokenizer, template: str, reference: str, **tokens: str) -> dict:
-    """All chats under one template."""
+    """All chats with one template."""
     chats = []
     for name, messages in CHATS.items():
         text, ids = chat.encode(tokenizer, template, messages, **tokens)
@@ -48,7 +48,7 @@ def main() -> None:
         name: of(gguf_tokenizer.read(path), gguf_tokenizer.template(path), "GGUF metadata")
         for name, path in (("smollm2-135m-instruct", arguments.smollm2), ("qwen2.5-coder-0.5b-instruct", arguments.qwen))
     }
-    # The templates of llama3 and tiny-spm-json write the beginning-of-sequence token themselves: it must not come twice.
+    # The templates of llama3 and tiny-spm-json include the beginning-of-sequence token: it must not be repeated.
     for folder in (arguments.llama3, ROOT / "tokenizers" / "tiny-bpe-smollm", ROOT / "tokenizers" / "tiny-spm-json"):
         config = json.loads((folder / "tokenizer_config.json").read_text())
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

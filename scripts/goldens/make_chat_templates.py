@@ -1,7 +1,7 @@
-"""Chat templates as transformers renders them: tests/goldens/chat_templates.json.
+"""Chat templates rendered by transformers: tests/goldens/chat_templates.json.
 
-`expressions` are ours, each with the text that it renders to, or null where it fails. `templates` are third parties' (llama.cpp's collection, which
-`scripts/get-tokenizers` fetches): of these only hashes of the renderings are kept.
+`expressions` are our own, each with its rendered text, or null if it fails. `templates` are from third parties
+(llama.cpp's collection, downloaded by `scripts/get-tokenizers`), with only the hashes of their renderings.
 """
 
 import argparse
@@ -40,25 +40,25 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def render(source: str, messages: list[dict], add_generation_prompt: bool) -> str:
-    """What `apply_chat_template` renders; the date is fixed."""
+    """The text from `apply_chat_template`, with a fixed date."""
     template = _compile_jinja_template(source)
     template.environment.globals["strftime_now"] = datetime(2024, 7, 26).strftime
     return template.render(messages=messages, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **TOKENS)
 
 
 def rendering(source: str, messages: list[dict], add_generation_prompt: bool) -> str:
-    """The text, its first characters replaced by the kind of error where there is one."""
+    """The text, or the kind of error in its place."""
     try:
         return "text " + render(source, messages, add_generation_prompt)
     except TemplateError as error:
-        # What `raise_exception` raises is of this class itself.
+        # The exception of `raise_exception` is of this class itself.
         return "refused " + str(error) if type(error) is TemplateError else "failed"
     except (TypeError, ValueError):
         return "failed"
 
 
 def expression(source: str) -> str | None:
-    """The text that an expression of ours renders to."""
+    """The rendered text of an expression."""
     try:
         return render(source, CHATS["several turns"], True)
     except Exception:  # Python's own errors too
@@ -66,10 +66,10 @@ def expression(source: str) -> str | None:
 
 
 def main() -> None:
-    """Writes the file; with `--texts` also every rendering, to look at."""
+    """Writes the file; with `--texts` also every rendering, for inspection."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("templates", type=Path, help="folder of .jinja files")
-    parser.add_argument("--texts", type=Path, help="folder for the renderings themselves; not to be committed")
+    parser.add_argument("--texts", type=Path, help="folder for the renderings; not to be committed")
     arguments = parser.parse_args()
     templates = {}
     for path in sorted(arguments.templates.glob("*.jinja")):

@@ -1,8 +1,9 @@
-"""Seeded tiny reward models and classifiers, and the logits that transformers' …ForSequenceClassification gives: tests/goldens/classifiers/<name>/.
+"""Seeded tiny reward models and classifiers, and the logits of transformers' …ForSequenceClassification:
+tests/goldens/classifiers/<name>/.
 
-Each folder is an ordinary Hugging Face checkpoint with a tokenizer, plus `golden.json`: cases with what is asked (messages, or one text),
-its token ids by the tokenizer's own means (`apply_chat_template`; a pair of texts), and the logits (fp32, eager attention). Names as
-arguments: only these are written.
+Each folder is a normal Hugging Face checkpoint with a tokenizer, plus `golden.json`: cases with their input (messages,
+or one text), its token ids from the tokenizer (`apply_chat_template`; a pair of texts), and the logits (fp32, eager
+attention). With names as arguments, only these are written.
 """
 
 import json
@@ -66,7 +67,7 @@ def labels(names: dict[int, str]) -> dict:
 MODELS = {
     "llama-reward": (LlamaForSequenceClassification, LlamaConfig(**SHAPE, **labels(REWARD)), torch.bfloat16),
     "qwen3-reward": (Qwen3ForSequenceClassification, Qwen3Config(**SHAPE, head_dim=16, tie_word_embeddings=True, **labels(REWARD)), torch.float32),
-    # The cap of logits is a language model's: it must not touch a reward.
+    # The cap of logits belongs to the language model: it must not apply to a reward.
     "gemma2-reward": (Gemma2ForSequenceClassification, Gemma2Config(**GEMMA, **labels(REWARD)), torch.float32),
     "bert-nli": (BertForSequenceClassification, BertConfig(**BERT | {"vocab_size": 260}, **labels(ENTAILMENT)), torch.float32),
     "roberta-regression": (
@@ -118,7 +119,7 @@ ENDS = ["<pad>", "</s>", "<unk>"]
 
 
 def framed(tokenizer: Tokenizer, kinds: bool) -> Tokenizer:
-    """With the frame of one text and of two, whose second part may be a kind of its own."""
+    """Adds the special tokens for one text and for two, whose second part may have its own type."""
     pair = "[CLS] $A [SEP] $B:1 [SEP]:1" if kinds else "[CLS] $A [SEP] $B [SEP]"
     special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=special)
@@ -126,8 +127,8 @@ def framed(tokenizer: Tokenizer, kinds: bool) -> Tokenizer:
 
 
 def unigram(size: int, special: list[str], unknown: str) -> Tokenizer:
-    """DeBERTa's pipeline, near T5's, over a small vocabulary: words by how often they are, their beginnings, and characters. Not trained: the
-    trainer's result differs from run to run."""
+    """DeBERTa's pipeline, similar to T5's, over a small vocabulary: frequent words, their prefixes, and characters. Not
+    trained, because the trainer's result differs from run to run."""
     words = Counter("\u2581" + word for text in sentences(random.Random(1), 400) for word in text.removesuffix(".").split())
     pieces = {token: 0.0 for token in special} | {chr(code): -12.0 for code in range(33, 127)} | {"\u2581": -9.0}
     for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])):
@@ -149,7 +150,7 @@ def tokenizer_of(name: str, folder) -> None:
         return
     if name.startswith(("roberta", "bart")):
         tokenizer = tiny_tokenizers.byte_level("smollm", VOCAB, [])
-        # Not the second, whose id is padding's: padding has no position of its own.
+        # Not the second, whose id is that of padding, which has no position.
         first, last = ((text, tokenizer.token_to_id(text)) for text in (tiny_tokenizers.SPECIALS[0], tiny_tokenizers.SPECIALS[2]))
         tokenizer.post_processor = processors.RobertaProcessing(sep=last, cls=first, trim_offsets=False, add_prefix_space=False)
     elif name.startswith("modernbert"):
@@ -167,7 +168,7 @@ def tokenizer_of(name: str, folder) -> None:
 
 def seed_weights(name: str, model: torch.nn.Module, seed: int) -> None:
     (make_tiny_models if name.endswith("reward") else make_encoder_models).seed_weights(model, seed)
-    # What a few words change in the first token's state is little.
+    # A few words change the first token's state only slightly.
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if not name.endswith("reward") and any(part in key for part in ("pooler", "classifier", "classification_head")):
@@ -185,7 +186,7 @@ def save(name: str, seed: int) -> None:
 
 
 def asked(name: str, tokenizer: PreTrainedTokenizerFast) -> list[dict]:
-    """What is asked, its ids, and the kinds of its tokens."""
+    """The input, its ids, and the types of its tokens."""
     cases = []
     for conversation in CONVERSATIONS:
         messages = [{"role": role, "content": content} for role, content in conversation]
@@ -197,7 +198,7 @@ def asked(name: str, tokenizer: PreTrainedTokenizerFast) -> list[dict]:
             cases.append(({"messages": messages}, dict(tokenizer(others, messages[-1]["content"]))))
     cases += [({"text": text}, dict(tokenizer(text))) for text in TEXTS]
     if name.startswith(("bart", "t5")):
-        # The head reads the last end, and the encoder what stands behind it too.
+        # The head reads the last end token, and the encoder also the tokens after it.
         ids = cases[0][1]["input_ids"] + cases[1][1]["input_ids"][1:5]
         cases.append(({"tokens": ids}, {"input_ids": ids}))
     return cases
@@ -208,7 +209,7 @@ def golden(name: str) -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     load = lambda dtype: AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
     model, wide = load(torch.float32), load(torch.float64)
-    # Roberta's and DistilBERT's know no kinds.
+    # Roberta and DistilBERT have no token types.
     takes = {"input_ids"} | ({"token_type_ids"} if name.startswith("bert") else set())
     cases = []
     for what, encoded in asked(name, tokenizer):

@@ -1,13 +1,13 @@
-"""Writes tests/goldens/embedding/{algorithm,minilm,blanc}.json: BERTScore, MoverScore and BLANC-help as bert-score, moverscore and blanc
-compute them.
+"""Writes tests/goldens/embedding/{algorithm,minilm,blanc}.json: BERTScore, MoverScore and BLANC-help as computed by
+bert-score, moverscore and blanc.
 
 Usage: make_embedding_metrics.py algorithm
        make_embedding_metrics.py minilm MINILM DATA
        make_embedding_metrics.py blanc DATA
 
-`algorithm` needs no weights: the tools run whole, but their tokenizer and model are stand-ins whose states and predictions follow from a
-formula that the test has too. MINILM is the folder of all-MiniLM-L6-v2, DATA that of summeval.json; of its texts only numbers are kept.
-`blanc` takes the tiny model that make_masked_model.py wrote.
+`algorithm` needs no weights: the tools run unchanged, but with stand-ins for tokenizer and model, whose states and
+predictions follow from a formula that the test also uses. MINILM is the folder of all-MiniLM-L6-v2, DATA that of
+summeval.json, of whose texts only numbers are kept. `blanc` uses the tiny model from make_masked_model.py.
 """
 
 import ast
@@ -29,7 +29,7 @@ import transformers
 from provenance import ROOT, versions, write_json
 from pyemd import emd
 
-# blanc 0.3.4 imports it for tuning, which is not done here; transformers has it no longer.
+# blanc 0.3.4 imports it for tuning, which is not used here; newer versions of transformers lack it.
 transformers.AdamW = torch.optim.AdamW
 
 import bert_score  # noqa: E402
@@ -58,7 +58,7 @@ def uniform(key):
 
 
 def state(token, at, layer):
-    """What the stand-in makes of a token: partly by its id, partly by its place."""
+    """The stand-in's state of a token, from its id and its position."""
     return [uniform(token * 1000 + layer * 10**6 + d) + 0.5 * uniform(10**12 + layer * 10**9 + (token * 512 + at) * 64 + d) for d in range(WIDTH)]
 
 
@@ -88,7 +88,7 @@ class StandInTokenizer:
 
 
 class StandInModel(torch.nn.Module):
-    """Answers as bert-score, moverscore and blanc ask."""
+    """A model with the interfaces that bert-score, moverscore and blanc use."""
 
     def __init__(self, layer=LAYERS):
         super().__init__()
@@ -120,7 +120,7 @@ class StandInMasked:
 
 
 def predicted(ids, at):
-    """The id after the one before, or two after it, as the whole sequence has it."""
+    """The id after the previous one, or two after it, depending on the whole sequence."""
     return min(ids[at - 1] + 1 + (sum(ids) * 31 + at) % 3 // 2, len(VOCABULARY) - 1)
 
 
@@ -128,12 +128,12 @@ def predicted(ids, at):
 
 
 def bert_scores(items, model, tokenizer, layer, idf, baseline=None, batch_size=1):
-    """A row of F, P, R for each item; None where bert-score warns of something empty or divides by nothing."""
+    """A row of F, P, R for each item; None if bert-score warns of an empty text or divides by zero."""
     bert_score_module.get_model = lambda *_: model
     bert_score_module.get_tokenizer = lambda *_: tokenizer
     candidates, references = [item["candidate"] for item in items], [item["references"] for item in items]
     options = {"rescale_with_baseline": True, "baseline_path": str(baseline), "lang": "en"} if baseline else {}
-    # The tool takes the highest of several references; the undefined ones must not be among them.
+    # The tool takes the highest of several references; the undefined ones must be excluded.
     rows = bert_score.score(
         candidates, references, model_type="x", num_layers=layer, idf=idf, nthreads=0, batch_size=batch_size, device="cpu", **options
     )
@@ -159,10 +159,10 @@ class NoPool:
 
 
 def exact_emd(first, second, distances):
-    """The same by linear programming, from what has a first mass to what has a second, as much as there is on both sides."""
+    """The exact distance by linear programming, moving as much mass as both sides have."""
     sources, sinks = numpy.flatnonzero(first), numpy.flatnonzero(second)
     if not sources.size or not sinks.size:
-        # The tool says 1: nothing has any weight.
+        # The tool returns 1 if nothing has any weight.
         return numpy.nan
     costs = distances[numpy.ix_(sources, sinks)]
     n, m = costs.shape
@@ -174,7 +174,7 @@ def exact_emd(first, second, distances):
 
 
 def moverscore(model, tokenizer, solver):
-    """The functions of the installed moverscore.py: to import the module is to download a model."""
+    """The functions of the installed moverscore.py, because importing the module downloads a model."""
     source = Path(find_spec("moverscore").origin).read_text()
     wanted = ast.parse(source)
     keep = (ast.FunctionDef,)
@@ -187,7 +187,8 @@ def moverscore(model, tokenizer, solver):
 
 
 def mover_scores(items, model, tokenizer, n=1, idf=True, subwords=False, stop=()):
-    """Two numbers for each item, with exact transport and with the tool's own: means over references where there is something to move."""
+    """Two numbers for each item, with exact transport and with the tool's own: means over references with positive
+    mass."""
     both = [mover_scores_by(solver, items, model, tokenizer, n, idf, subwords, stop) for solver in (exact_emd, emd)]
     rows = []
     for exact, own in zip(*both):
@@ -198,7 +199,7 @@ def mover_scores(items, model, tokenizer, n=1, idf=True, subwords=False, stop=()
 
 
 def mover_scores_by(solver, items, model, tokenizer, n, idf, subwords, stop):
-    """For each item a number for each reference that is not empty."""
+    """For each item a number for each non-empty reference."""
     tool = moverscore(model, tokenizer, solver)
     candidates = [item["candidate"] for item in items]
     references = [reference for item in items for reference in item["references"]]
@@ -218,7 +219,7 @@ def mover_scores_by(solver, items, model, tokenizer, n, idf, subwords, stop):
 
 
 def blanc_scores(items, model, tokenizer, split, gap, measure):
-    """Score and number of masked tokens of each item; None where none was masked."""
+    """Score and number of masked tokens of each item; None if none was masked."""
     blanc_module.BertTokenizer = type("T", (), {"from_pretrained": staticmethod(lambda _: tokenizer)})
     blanc_module.BertForMaskedLM = type("M", (), {"from_pretrained": staticmethod(lambda _, return_dict: model)})
     blanc_module.sent_tokenize = split
@@ -232,7 +233,8 @@ def blanc_scores(items, model, tokenizer, split, gap, measure):
 
 
 def invented(rng):
-    """Texts of the stand-ins' vocabulary: runs of words that follow each other, so that some can be predicted; some ends of words."""
+    """Texts of the stand-ins' vocabulary: runs of consecutive words, so that some can be predicted, and some word
+    endings."""
 
     def text(length):
         words, at = [], rng.randrange(36)
@@ -306,7 +308,7 @@ def blanc_stand_in(items, tokenizer, gap, measure):
 
 
 def real_items(data):
-    """Five systems' summaries of each article of SummEval, each with one, two or three references in turn."""
+    """Five systems' summaries of each article of SummEval, with one, two or three references in turn."""
     items = []
     for article in json.loads((data / "summeval.json").read_text()).values():
         for system in sorted(article["sys_summs"])[:5]:
@@ -316,7 +318,7 @@ def real_items(data):
 
 
 class MiniLm(torch.nn.Module):
-    """A model of transformers, answering as moverscore asks."""
+    """A model of transformers, with the interface that moverscore uses."""
 
     def __init__(self, folder):
         super().__init__()
@@ -385,7 +387,7 @@ OWN = [
 
 
 def blanc_with_model(data):
-    """Our own texts, and the first articles of SummEval, whose sentences are more than 500."""
+    """Our own texts, and the first articles of SummEval, which have more than 500 sentences."""
     from uniseg.sentencebreak import sentences
 
     folder = ROOT / "models" / "tiny-masked"

@@ -1,9 +1,10 @@
-"""A seeded tiny Flan-T5 with a tokenizer of its own, and what transformers answers: the whole way from texts to label probabilities.
+"""A seeded tiny Flan-T5 with its own tokenizer, and the answers of transformers, from texts to label probabilities.
 
-Writes tests/goldens/models/tiny-flan-t5 (a Hugging Face folder with a unigram tokenizer trained on the sample data's texts) and
-tests/goldens/tiny-flan-t5.json. The rule: the encoder reads the prompt, or a chat's messages one below the other, with `</s>` behind; the decoder's text is the start
-token, the answer prefix and the label, prefix and label encoded as one text. The prefix of tokens that the answer prefix and every variant's
-whole share is the condition. Each sequence is one full pass without a cache; log-softmax and sums are float64.
+Writes tests/goldens/models/tiny-flan-t5 (a Hugging Face folder with a unigram tokenizer trained on the texts of the
+sample data) and tests/goldens/tiny-flan-t5.json. The rule: the encoder reads the prompt, or a chat's messages one below
+the other, followed by `</s>`. The decoder's text is the start token, the answer prefix and the label, where prefix and
+label are encoded as one text. The condition is the longest common prefix of the tokens of the answer prefix and of all
+variants' texts. Each sequence is one full pass without a cache; log-softmax and sums are float64.
 """
 
 import json
@@ -60,7 +61,7 @@ def make_tokenizer() -> Tokenizer:
 
 
 def make_model(vocab_size: int) -> T5ForConditionalGeneration:
-    """Random weights of a scale at which attention and answers differ."""
+    """Random weights of a scale at which attention and answers vary."""
     config = T5Config(
         vocab_size=vocab_size, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_decoder_layers=2, num_heads=4,
         feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
@@ -74,7 +75,7 @@ def make_model(vocab_size: int) -> T5ForConditionalGeneration:
                 values = 1.0 + 0.2 * values
             elif "relative_attention_bias" not in name:
                 values = values / parameter.shape[1] ** 0.5 * (0.6 if ".q." in name else 1.0)
-            # As it is saved.
+            # The dtype of the saved file.
             parameter.copy_(values.to(torch.bfloat16))
     return model
 
@@ -86,7 +87,7 @@ class Reference:
         self.model, self.tokenizer = model, tokenizer
 
     def text_ids(self, text: str) -> list[int]:
-        """Ids of ordinary text: literals of special tokens are the characters that they are."""
+        """Ids of ordinary text, in which special tokens are plain characters."""
         pieces = json.loads(self.tokenizer.to_str())
         pieces["added_tokens"] = [token | {"content": f"\u0000{token['id']}"} for token in pieces["added_tokens"]]
         special = {token["id"] for token in pieces["added_tokens"]}
@@ -95,12 +96,12 @@ class Reference:
         return Tokenizer.from_str(json.dumps(pieces)).encode(text, add_special_tokens=False).ids
 
     def source(self, case: dict) -> list[int]:
-        """What the encoder reads."""
+        """The encoder's input."""
         text = case["prompt"] if "prompt" in case else "\n".join(message["content"] for message in case["messages"])
         return [*self.text_ids(text), 1]
 
     def split(self, case: dict, suffixes: list[str]) -> tuple[list[int], list[list[int]]]:
-        """The decoder's tokens before the label, and each suffix's."""
+        """The decoder's tokens before the label, and each suffix's tokens."""
         prefix = case.get("answer_prefix", "")
         whole = [self.text_ids(prefix + suffix) for suffix in suffixes]
         own = self.text_ids(prefix.rstrip(" "))
@@ -108,7 +109,7 @@ class Reference:
         return [0, *own[:common]], [ids[common:] for ids in whole]
 
     def logprobs(self, source: list[int], prefix: list[int], asked: list[int]) -> list[float]:
-        """Of each token that is asked for."""
+        """The log-probability of each queried token."""
         with torch.no_grad():
             text = torch.tensor([prefix + asked[:-1]])
             logits = self.model(input_ids=torch.tensor([source]), decoder_input_ids=text, use_cache=False).logits[0].double()
@@ -128,7 +129,7 @@ class Reference:
         return {"source": source, "prefix": prefix, "logprobs": values}
 
     def continuation(self, case: dict) -> dict:
-        """Each token's."""
+        """The log-probability of each token."""
         prefix, (asked,) = self.split(case, [case["continuation"]])
         return {"prefix": prefix, "tokens": asked, "logprobs": self.logprobs(self.source(case), prefix, asked)}
 
@@ -147,7 +148,8 @@ class Reference:
 
 
 def write_gguf(folder: Path) -> None:
-    """The same model as converters for llama.cpp write it, under the names that gguf-py has for its tensors; in f32, which holds all of bf16."""
+    """Writes the model as GGUF like converters for llama.cpp, with gguf-py's tensor names, in f32, which represents all
+    of bf16."""
     config = json.loads((folder / "config.json").read_text())
     pieces = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     file = folder.with_name(folder.name + "-gguf") / "model.gguf"

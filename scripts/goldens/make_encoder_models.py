@@ -1,8 +1,9 @@
-"""Seeded tiny encoder-decoders and encoders and what transformers makes of them (fp32, eager attention): tests/goldens/models/<name>/.
+"""Seeded tiny encoder-decoders and encoders with outputs of transformers (fp32, eager attention):
+tests/goldens/models/<name>/.
 
-Each folder is an ordinary Hugging Face checkpoint without a tokenizer, plus `golden.safetensors`. Texts are token ids, one long enough
-that far positions are met, one short. Values are computed from the files as saved, and cross-checked against float64 and, for decoders,
-against the same computed token by token with a cache.
+Each folder is a normal Hugging Face checkpoint without a tokenizer, plus `golden.safetensors`. Texts are token ids, one
+short and one long enough to reach distant positions. Values are computed from the saved files, and cross-checked
+against float64 and, for decoders, against a computation token by token with a cache.
 
 With `--minilm FOLDER` also tests/goldens/minilm.json: embeddings of sentences by the published all-MiniLM-L6-v2.
 """
@@ -91,7 +92,7 @@ MODERNBERT = {
     "cls_token_id": 1,
     "sep_token_id": 2,
 }
-# As version 3 is published, but for its size. Distances of up to 8 have buckets of their own.
+# Like the published version 3, but smaller. Distances of up to 8 have their own buckets.
 DEBERTA = BERT | {
     "type_vocab_size": 0,
     "relative_attention": True,
@@ -102,7 +103,8 @@ DEBERTA = BERT | {
     "max_relative_positions": -1,
     "position_biased_input": False,
 }
-# Everything said otherwise: projections of its own for positions, a table without buckets or norm that ends before the text does.
+# All options set differently: separate projections for positions, a table without buckets or norm that ends before the
+# text does.
 DEBERTA_OWN = BERT | {
     "type_vocab_size": 2,
     "relative_attention": True,
@@ -110,7 +112,7 @@ DEBERTA_OWN = BERT | {
     "max_relative_positions": 60,
     "hidden_act": "gelu_new",
     "legacy": False,
-    # With tied embeddings transformers puts the embedding in the place of this head's dense product, and fails.
+    # With tied embeddings transformers replaces this head's dense product by the embedding, and fails.
     "tie_word_embeddings": False,
 }
 
@@ -147,14 +149,15 @@ TEXTS = (170, 11)
 
 
 def seed_weights(model: torch.nn.Module, seed: int) -> None:
-    """Random weights far from initialisation: peaked attention, varied logits, norms, biases and positions that matter."""
+    """Random weights far from initialisation: peaked attention, varied logits, and relevant norms, biases and
+    positions."""
     generator = torch.Generator().manual_seed(seed)
-    # T5's scores have no factor of their own.
+    # T5's scores are not scaled.
     unscaled = model.config.model_type == "t5"
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if "norm" in name.lower() and name.endswith("weight"):
-            # A tied T5 makes its last hidden states small before they meet the embedding again.
+            # A tied T5 scales its last hidden states down before the embedding.
             values = (3.0 if name == "decoder.final_layer_norm.weight" else 1.0) * (1.0 + 0.3 * values)
         elif name.endswith("bias"):
             values = 0.3 * values
@@ -165,7 +168,7 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
         else:
             query = any(key in name for key in (".q.", "query", "q_lin", "q_proj"))
             gain = 1.6 * (model.config.d_kv**-0.5 if unscaled and query else 1.0) if query else 1.0
-            # Its scores are sums of three products, and divided by √3 more.
+            # Its scores are sums of three products, divided by another √3.
             gain *= 3.0**0.5 if query and model.config.model_type == "deberta-v2" else 1.0
             values = values * gain / parameter.shape[1] ** 0.5
         with torch.no_grad():
@@ -175,7 +178,7 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
 
 
 def save(name: str, entry: tuple, seed: int) -> None:
-    """Writes the checkpoint; `bert` with the names that its norms had when it was published."""
+    """Writes the checkpoint; `bert` with the original names of its norms."""
     cls, config, dtype = entry
     folder = ROOT / "models" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -198,12 +201,12 @@ def save(name: str, entry: tuple, seed: int) -> None:
 
 
 def load(auto: type, name: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    """The checkpoint as saved, widened."""
+    """The saved checkpoint, widened."""
     return auto.from_pretrained(ROOT / "models" / name, dtype=dtype, attn_implementation="eager").eval()
 
 
 def decode(model: torch.nn.Module, source: torch.Tensor, tokens: torch.Tensor, chunk: int | None = None) -> torch.Tensor:
-    """Logits at all positions of the decoder's text, in one pass or `chunk` tokens at a time over a growing cache."""
+    """Logits at all positions of the decoder's text, in one pass or `chunk` tokens at a time with a cache."""
     with torch.no_grad():
         encoded = model.get_encoder()(source[None])
         if chunk is None:
@@ -217,14 +220,14 @@ def decode(model: torch.nn.Module, source: torch.Tensor, tokens: torch.Tensor, c
 
 
 def varied(logits: torch.Tensor, name: str) -> None:
-    """Logits that would let errors through by being alike are refused."""
+    """Rejects logits that are so similar that errors would go unnoticed."""
     top = logits.softmax(-1).amax(-1)
     print(f"  logits std {logits.std():.2f}; top-1 probability {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
     assert top.max() - top.min() > 0.15 and top.median() < 0.9, f"{name}: logits too uniform"
 
 
 def seq2seq(name: str, seed: int) -> None:
-    """`source{k}`, `tokens{k}` and `logits{k}` (tokens, vocab), the first token that with which decoders start."""
+    """`source{k}`, `tokens{k}` and `logits{k}` (tokens, vocab); the first token is the decoder's start token."""
     generator = torch.Generator().manual_seed(1000 + seed)
     model, wide = load(AutoModelForSeq2SeqLM, name), load(AutoModelForSeq2SeqLM, name, torch.float64)
     tensors = {}
@@ -244,7 +247,8 @@ def seq2seq(name: str, seed: int) -> None:
 
 
 def masked(name: str, seed: int) -> None:
-    """`tokens{k}`, `hidden{k}` (layers + 1, tokens, hidden) from the embeddings on, `logits{k}` (tokens, vocab) of the masked-language head."""
+    """`tokens{k}`, `hidden{k}` (layers + 1, tokens, hidden) including the embeddings, `logits{k}` (tokens, vocab) of
+    the masked-language head."""
     generator = torch.Generator().manual_seed(1000 + seed)
     model, wide = load(AutoModelForMaskedLM, name), load(AutoModelForMaskedLM, name, torch.float64)
     tensors = {}
@@ -278,7 +282,7 @@ SENTENCES = [
 
 
 def minilm(folder: Path) -> None:
-    """Mean-pooled embeddings: the first 16 elements of the normalised vector, and its length before."""
+    """Mean-pooled embeddings: the first 16 elements of the normalised vector, and its original length."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     rows = []
@@ -294,7 +298,7 @@ def minilm(folder: Path) -> None:
 
 
 def main() -> None:
-    """All tiny checkpoints or those that are named, and the published encoder's embeddings where its folder is named."""
+    """Writes all or the given tiny checkpoints, and the published encoder's embeddings if its folder is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*SEQ2SEQ, *MASKED], metavar="NAME")
     parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")

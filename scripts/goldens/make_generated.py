@@ -1,7 +1,8 @@
 """Greedy texts by transformers (fp32, eager attention): tests/goldens/generated.json.
 
-Of the tiny models 256 tokens, of SmolLM2-135M-Instruct (Q4_1, dequantised) 128 tokens behind each of twenty prompts in its chat template.
-Beside each token the gap between the two largest logits: where it is small, rounding decides, and what follows is another text.
+256 tokens by each tiny model, and 128 tokens by SmolLM2-135M-Instruct (Q4_1, dequantised) after each of twenty prompts
+in its chat template. Each token has the gap between the two largest logits: if it is small, rounding decides, and the
+rest is another text.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from make_real_logits import load
 from provenance import ROOT, versions, write_json
 
 TIE = 1e-3
-# The positions that a model has, where these are fewer than the tokens of the others.
+# The number of positions of a model, if it is less than the tokens of the others.
 COUNTS = {"bart": 198}
 TEXT = (
     "The harbour museum opened its new wing on Saturday. It shows three boats that fishermen used before the dam was built, and a room of "
@@ -76,7 +77,7 @@ def greedy(model: torch.nn.Module, inputs: dict, count: int, ends: list[int] | N
 
 
 def quiet(model: torch.nn.Module) -> torch.nn.Module:
-    """Without the ends and forced tokens of the checkpoint's own settings."""
+    """Removes end and forced tokens of the checkpoint's own settings."""
     settings = model.generation_config
     settings.eos_token_id = settings.bos_token_id = settings.forced_eos_token_id = settings.forced_bos_token_id = None
     return model.eval()

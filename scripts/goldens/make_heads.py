@@ -1,8 +1,8 @@
 """Linear heads by scikit-learn on the same features.
 
-Writes tests/goldens/heads.json: a table of features in two blocks, scores and decisions, and for each objective and penalty what a head
-that learnt from the first rows says of the last ones. Columns are standardised over the rows that are learnt from, and each block is
-scaled by its weight / √(its columns), as crates/learn documents it.
+Writes tests/goldens/heads.json: a table of features in two blocks, scores and decisions, and for each objective and
+penalty the predictions for the last rows by a head trained on the first rows. Columns are standardised over the
+training rows, and each block is scaled by its weight / √(its columns), as documented in crates/learn.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ALPHAS = [0.01, 1.0, 3.1622776601683795, 100.0]
 
 
 def scaled(x: np.ndarray, learnt: int, centre: bool) -> np.ndarray:
-    """All rows, standardised over those that are learnt from, blocks scaled."""
+    """All rows, standardised over the training rows, with scaled blocks."""
     mean = x[:learnt].mean(0) if centre else np.zeros(x.shape[1])
     deviation = np.sqrt(((x[:learnt] - mean) ** 2).mean(0))
     scale = np.concatenate([np.full(columns, weight / np.sqrt(columns)) for _, columns, weight in BLOCKS])
@@ -26,12 +26,12 @@ def scaled(x: np.ndarray, learnt: int, centre: bool) -> np.ndarray:
 
 
 def predictions(x, scores, decisions, learnt: int, objective: str, alpha: float) -> list[float]:
-    """What is said of the rows that are not learnt from: scores, or log-odds."""
+    """Predictions for the other rows: scores, or log-odds."""
     z = scaled(x, learnt, objective != "preference")
     if objective == "score":
         model = Ridge(alpha=alpha, solver="cholesky").fit(z[:learnt], scores[:learnt])
         return model.predict(z[learnt:]).tolist()
-    # Its C multiplies the losses, where ours multiplies the penalty.
+    # Its C multiplies the losses, while ours multiplies the penalty.
     model = LogisticRegression(C=1 / alpha, fit_intercept=objective == "decision", solver="newton-cholesky", tol=1e-12, max_iter=1000)
     return model.fit(z[:learnt], decisions[:learnt]).decision_function(z[learnt:]).tolist()
 

@@ -1,8 +1,8 @@
 """Exact label and continuation probabilities of SmolLM2-135M-Instruct (Q4_1, dequantised to fp32 by transformers).
 
-Writes tests/goldens/smollm2/labels.json. The rule: prompt + variant is tokenized as one text; the longest prefix of tokens that the
-prompt's own tokens (without trailing spaces) and every variant's whole share is the condition, and what follows is charged to the variant.
-Each sequence is one full pass without a cache; log-softmax and sums are float64.
+Writes tests/goldens/smollm2/labels.json. The rule: prompt + variant is tokenized as one text. The condition is the
+longest common prefix of the prompt's own tokens (without trailing spaces) and of all variants' texts; the remaining
+tokens are charged to the variant. Each sequence is one full pass without a cache; log-softmax and sums are float64.
 """
 
 import argparse
@@ -89,7 +89,7 @@ class Reference:
         return wholes[0][:length], [whole[length:] for whole in wholes]
 
     def logprobs(self, condition: list[int], charged: list[int]) -> tuple[list[float], list[int]]:
-        """(log P of each charged token, the greedy token at its place)."""
+        """(log P of each charged token, the greedy token at its position)."""
         logits = logits_of(self.model, condition + charged[:-1])[len(condition) - 1 :].double().log_softmax(-1)
         return logits.gather(1, torch.tensor(charged)[:, None])[:, 0].tolist(), logits.argmax(-1).tolist()
 

@@ -1,5 +1,5 @@
-"""Writes tests/goldens/models/tiny-masked/: a tiny BERT with a masked-language head and a WordPiece tokenizer of its own, taught a few
-sentences, so that it fills in some words and not others.
+"""Writes tests/goldens/models/tiny-masked/: a tiny BERT with a masked-language head and its own WordPiece tokenizer,
+trained on a few sentences, so that it fills in some words and not others.
 
 Usage: make_masked_model.py
 """
@@ -53,7 +53,7 @@ def main():
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
     rng = random.Random(2)
     for step in range(400):
-        # Two sentences at a time: the second is the first again half of the time, so that what was said helps.
+        # Two sentences at a time: half of the time the second repeats the first, so that context helps.
         pairs = [[s, s if rng.random() < 0.5 else t] for s, t in zip(sentences(rng, 24), sentences(rng, 24))]
         batch = tokenizer([" ".join(pair) for pair in pairs], padding=True, return_tensors="pt")
         ids, labels = batch["input_ids"].clone(), batch["input_ids"].clone()
@@ -67,7 +67,7 @@ def main():
         if step % 50 == 0:
             print(step, float(loss.detach()))
     model.save_pretrained(FOLDER)
-    # As published files have it.
+    # As in published files.
     frame = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     tokenizer.backend_tokenizer.post_processor = frame
     tokenizer.save_pretrained(FOLDER)

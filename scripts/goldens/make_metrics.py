@@ -1,9 +1,9 @@
-"""Writes tests/goldens/metrics/{edges,public}.json: BLEU, chrF, TER and ROUGE as sacrebleu and rouge_score compute them.
+"""Writes tests/goldens/metrics/{edges,public}.json: BLEU, chrF, TER and ROUGE as computed by sacrebleu and rouge_score.
 
 Usage: make_metrics.py DATA
 
-DATA is the folder with summeval.json, topical_chat.json and parareval_129.jsonl. Of their texts only numbers are kept; `items` says how the
-test finds the same texts.
+DATA is the folder with summeval.json, topical_chat.json and parareval_129.jsonl. Only numbers are kept of their texts;
+`items` tells the test how to find the same texts.
 """
 
 import json
@@ -81,7 +81,7 @@ PAIRS = [
 
 
 def long_texts():
-    """Pseudo-random words from a small vocabulary, so that much is common and much is shifted."""
+    """Pseudo-random words from a small vocabulary, so that texts have many common and shifted words."""
     state = 7
     def word():
         nonlocal state
@@ -119,7 +119,7 @@ def by_sacrebleu(tool, options, items):
     corpus, one = tool(**options), tool(**single)
     rows = [one.sentence_score(c, r) for c, r in items]
     if tool is TER and len(items) > 100:
-        # Slow: once is enough, and the corpus's rate is that of the sums.
+        # Slow: computed once, because the corpus's rate is that of the sums.
         return [[rounded(row.score)] for row in rows], [rounded(100 * sum(r.num_edits for r in rows) / sum(r.ref_length for r in rows))], None
     score = corpus.corpus_score([candidate for candidate, _ in items], streams).score
     return [[rounded(row.score)] for row in rows], [rounded(score)], str(corpus.get_signature())

@@ -1,8 +1,9 @@
-"""Logits of SmolLM2-135M-Instruct's trained weights under a Mistral configuration with a window, by transformers in fp32.
+"""Logits of SmolLM2-135M-Instruct's trained weights with a Mistral configuration with a window, by transformers in
+fp32.
 
-The weights are those of transformers' dequantised GGUF load as llama, put into its Mistral unchanged. A query sees itself and the 23 keys
-before it; the tokens are more than three windows, so most of them are told from an open model's. Writes
-tests/goldens/smollm2/mistral_window.safetensors.
+The weights are those of transformers' dequantised GGUF loaded as llama, copied unchanged into its Mistral. A query sees
+itself and the 23 preceding keys. The tokens exceed three windows, so that most of them differ from a model without a
+window. Writes tests/goldens/smollm2/mistral_window.safetensors.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from provenance import ROOT, metadata
 
 WINDOW = 24
 LENGTH = 80
-# Fields that say the same in both configurations.
+# Fields with the same meaning in both configurations.
 SHARED = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "hidden_act", "max_position_embeddings", "rms_norm_eps", "rope_theta", "tie_word_embeddings", "bos_token_id", "eos_token_id",
@@ -26,7 +27,7 @@ SHARED = (
 
 
 def as_mistral(llama: torch.nn.Module, window: int | None) -> torch.nn.Module:
-    """Every weight of the llama model in a Mistral model."""
+    """A Mistral model with all weights of the llama model."""
     assert not llama.config.attention_bias and not llama.config.mlp_bias
     config = MistralConfig(**{name: getattr(llama.config, name) for name in SHARED}, sliding_window=window)
     config._attn_implementation = "eager"

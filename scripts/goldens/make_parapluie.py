@@ -1,10 +1,10 @@
 """log P(Yes) - log P(No) of ParaPLUIE's prompts, by transformers on the same weights.
 
 Writes tests/goldens/parapluie.json: for each model and family of templates the value of each candidate of
-tests/goldens/paraphrases.jsonl. The prompts are those that a run of the binary has asked (its answers.sqlite): that they are what the
-templates say is tested elsewhere; here every one of them is rendered, encoded and computed anew. Each label counts with and without a space
-before it, prompt and label are encoded as one text, and their longest common prefix of tokens is the condition. One full pass for each
-text, no cache; log-softmax and sums are float64.
+tests/goldens/paraphrases.jsonl. The prompts are those of a run of the binary (its answers.sqlite). Other tests check
+that they follow the templates; here each of them is rendered, encoded and computed independently. Each label counts
+with and without a space before it, prompt and label are encoded as one text, and their longest common prefix of tokens
+is the condition. One full pass for each text, no cache; log-softmax and sums are float64.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Decoder(make_labels.Reference):
     """SmolLM2 as a GGUF file."""
 
     def rows(self, condition: list[int], begun: list[int]) -> torch.Tensor:
-        """log P of each token behind the condition and behind each of `begun`."""
+        """log P of each token after the condition and after each of `begun`."""
         return logits_of(self.model, condition + begun)[len(condition) - 1 :].double().log_softmax(-1)
 
 
@@ -55,7 +55,7 @@ class Folder(Decoder):
 
 
 class EncoderDecoder:
-    """A Hugging Face folder of Flan-T5: the encoder reads the text, the label is the decoder's."""
+    """A Hugging Face folder of Flan-T5: the encoder reads the text, the decoder scores the label."""
 
     def __init__(self, path: Path) -> None:
         self.model = T5ForConditionalGeneration.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
@@ -76,7 +76,7 @@ class EncoderDecoder:
 
     @torch.no_grad()
     def rows(self, condition: list[int], begun: list[int]) -> torch.Tensor:
-        """log P of each token behind the condition and behind each of `begun`, for the source that was set."""
+        """log P of each token after the condition and after each of `begun`, for the current source."""
         logits = self.model(input_ids=torch.tensor([self.source]), decoder_input_ids=torch.tensor([condition + begun])).logits[0]
         return logits[len(condition) - 1 :].double().log_softmax(-1)
 
@@ -93,21 +93,22 @@ def log_ratio(reference, case: dict) -> float:
     flat = [(label, text) for label, texts in LABELS.items() for text in texts]
     condition, charged = reference.condition(case, [text for _, text in flat])
     events: dict[str, dict[tuple, float]] = {label: {} for label in LABELS}
-    # What differs in its last token alone is read off one pass.
+    # Variants that differ only in the last token need one pass.
     passes: dict[tuple, torch.Tensor] = {}
     for (label, _), ids in zip(flat, charged):
         begun = tuple(ids[:-1])
         if begun not in passes:
             passes[begun] = reference.rows(condition, list(begun))
         rows = passes[begun]
-        # Variants that a tokenizer makes one of are one event.
+        # Variants with the same tokens are one event.
         events[label][tuple(ids)] = math.fsum(rows[place, token].item() for place, token in enumerate(ids))
     total = lambda label: math.log(math.fsum(math.exp(p) for p in events[label].values()))
     return total("Yes") - total("No")
 
 
 def asked(run: Path) -> dict[str, dict]:
-    """The prompts of a run by item and candidate; those that are longer than the model's context are left out, as the run has no score."""
+    """The prompts of a run by item and candidate, without those longer than the model's context, which have no score in
+    the run."""
     rows = [json.loads(line) for line in (run / "scores.jsonl").read_text(encoding="utf-8").splitlines()]
     scored = {f"{row['item']}/{row['candidate']}" for row in rows if row["score"] is not None}
     rows = sqlite3.connect(f"file:{run / 'answers.sqlite'}?mode=ro", uri=True).execute(

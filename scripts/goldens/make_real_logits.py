@@ -1,4 +1,5 @@
-"""Logits of SmolLM2-135M-Instruct (Q4_1) and Qwen2.5-Coder-0.5B-Instruct (Q4_K_M) by transformers' own dequantised load in fp32.
+"""Logits of SmolLM2-135M-Instruct (Q4_1) and Qwen2.5-Coder-0.5B-Instruct (Q4_K_M) by transformers' own dequantised load
+in fp32.
 
 Writes tests/goldens/smollm2/golden.safetensors and tests/goldens/qwen2.5-coder-0.5b/golden.safetensors.
 """
@@ -32,7 +33,7 @@ QWEN_PROMPTS = [
 
 
 def load(path: Path, rope_theta: float, eps: float) -> torch.nn.Module:
-    """Dequantised to fp32; checks that what decides the numbers was taken from the file's metadata."""
+    """Dequantises to fp32; checks that the settings that affect numbers come from the file's metadata."""
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager")
     config = model.config
     assert config.rope_theta == rope_theta and abs(config.rms_norm_eps - eps) < 1e-9 and not config.rope_scaling, config
@@ -47,7 +48,8 @@ def logits_of(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
 
 
 def perplexity(logits: torch.Tensor, ids: list[int]) -> float:
-    """Of the prompt itself: far from the vocabulary's size only where weights and positions are read properly."""
+    """The perplexity of the prompt: far below the vocabulary's size only if weights and positions are read correctly.
+    """
     logprobs = logits[:-1].double().log_softmax(-1)
     return float(torch.exp(-logprobs.gather(1, torch.tensor(ids[1:])[:, None]).mean()))
 
@@ -102,14 +104,14 @@ def qwen(path: Path) -> None:
 
 
 def write(name: str, tensors: dict[str, torch.Tensor]) -> None:
-    """With versions and tolerance in the file's metadata."""
+    """Writes a file with versions and tolerance in its metadata."""
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "golden.safetensors", metadata=metadata(2e-3, None, "torch", "transformers", "gguf", "tokenizers"))
 
 
 def main() -> None:
-    """Whichever of the two files is given."""
+    """Writes the values of the given models."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--qwen", type=Path, help="Qwen2.5-Coder-0.5B-Instruct Q4_K_M gguf")

@@ -1,8 +1,8 @@
 """Mean hidden states over a continuation's tokens, by transformers on the same weights.
 
-Writes tests/goldens/states.json: for each model and case the tokens that are read and, of some layers, the mean of `hidden_states[layer]`
-over them. Prompt and continuation are encoded as one text; what follows the longest prefix of tokens that it shares with the prompt's own
-is read. One full pass, no cache; means are float64.
+Writes tests/goldens/states.json: for each model and case the continuation's tokens and, for some layers, the mean of
+`hidden_states[layer]` over them. Prompt and continuation are encoded as one text; the continuation's tokens follow the
+longest common prefix with the prompt's own tokens. One full pass, no cache; means are float64.
 """
 
 import argparse
@@ -21,13 +21,13 @@ CASES = [
 
 
 def common(a: list[int], b: list[int]) -> int:
-    """How many tokens both begin with."""
+    """The length of the common prefix."""
     return next((place for place, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
 @torch.no_grad()
 def states(reference, case: dict, layers: list[int]) -> dict:
-    """The tokens that are read, and the mean state of each layer."""
+    """The continuation's tokens, and the mean state of each layer."""
     if isinstance(reference, EncoderDecoder):
         reference.read({"text": case["prompt"]})
         start = [reference.model.config.decoder_start_token_id]

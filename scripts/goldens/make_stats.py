@@ -1,4 +1,5 @@
-"""Writes crates/stats/src/golden.rs: statistics as scipy, scikit-learn, statsmodels, krippendorff and mt-metrics-eval compute them.
+"""Writes crates/stats/src/golden.rs: statistics as computed by scipy, scikit-learn, statsmodels, krippendorff and
+mt-metrics-eval.
 
 Usage: pip install scipy==1.17.1 scikit-learn==1.9.1 statsmodels==0.15.0 krippendorff==0.9.0 absl-py
        python scripts/goldens/make_stats.py MTME > crates/stats/src/golden.rs; cargo fmt -p probity-stats
@@ -35,21 +36,21 @@ def lists(rng):
     yield [1e6 + v for v in (0.25, 0.5, 1.0, 4.0)], [-3.0, 2.0, 2.0, 2.5]
     yield [1.0, 2.0, 4.0], [3.0, 1.0, 2.0]
     yield [1e9 + v for v in (1.0, 3.0, 2.0, 8.0, 5.0)], [1e-9 * v for v in (2.0, 1.0, 4.0, 16.0, 9.0)]
-    # Kendall: one broken pair of many, for which the exact distribution is used beyond its limit.
+    # Kendall: one discordant pair of many, for which the exact distribution is used beyond its limit.
     yield [float(i) for i in range(40)], [float(i) for i in (*range(20), 21, 20, *range(22, 40))]
-    # All of one list but one value are tied.
+    # All values of one list but one are tied.
     yield [0.0, 0.0, 0.0, 0.0, 1.0], [2.0, 7.0, 1.0, 8.0, 3.0]
 
 
 def generated(n, modulus):
-    """Long lists by a rule that the test follows too; the smaller the modulus, the more ties."""
+    """Long lists from a formula that the test also uses; the smaller the modulus, the more ties."""
     x = [float(i * 7919 % 10007 % modulus) for i in range(n)]
     y = [float((3 * (i * 7919 % 10007) + i * i * 31 % 40009) % 20011 % modulus) for i in range(n)]
     return x, y
 
 
 def tested(x, y):
-    """Coefficients and p-values of the three; None where scipy has none."""
+    """Coefficients and p-values of the three; None if scipy has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = [f(x, y) for f in COEFFICIENTS]
@@ -76,7 +77,7 @@ def p_values(rng):
     print("/// First and second metric with gold, between the metrics, n, p (two-sided).")
     print("pub(crate) const WILLIAMS: &[(f64, f64, f64, usize, f64)] = &[")
     for _ in range(6):
-        # Coefficients of real lists, so that they can go together.
+        # Coefficients of real lists, so that they are consistent.
         n = rng.randrange(4, 60)
         gold = [rng.gauss(0, 1) for _ in range(n)]
         first = [g + rng.gauss(0, 1) for g in gold]
@@ -98,7 +99,7 @@ def ties(rng):
             gold[rng.randrange(rows)][rng.randrange(columns)] = None
         objects = [numpy.array(m, dtype=object) for m in (predicted, gold)]
         found = tau_optimization.tau_optimization(*objects, tau_optimization.TauSufficientStats.acc_23)
-        # Where several are equally good theirs is the one that rounding favours; the smallest is meant.
+        # If several are equally good, theirs depends on rounding; the smallest is correct.
         epsilon = min(e for e, accuracy in zip(found.thresholds, found.taus) if accuracy > found.best_tau - 1e-9)
         kept = [[(p, g) for p, g in zip(*pair) if g is not None] for pair in zip(predicted, gold)]
         lists = ["&[" + ", ".join(rust([pair[k] for pair in row]) for row in kept) + "]" for k in (0, 1)]
@@ -145,7 +146,7 @@ def corrected(table):
 
 
 def strengths(n, comparisons, prior):
-    """The maximum of the regularised likelihood, by a general optimiser started far from it."""
+    """The maximum of the regularised likelihood, by a general optimiser with a distant start."""
 
     def loss(theta):
         value = sum(prior * (0.5 * t - special.softplus(t)) for t in theta)
@@ -154,7 +155,7 @@ def strengths(n, comparisons, prior):
         return -value
 
     best = optimize.minimize(loss, numpy.linspace(-1, 1, n), method="BFGS", options={"gtol": 1e-10, "maxiter": 10_000})
-    # BFGS stops at the rounding of the loss; a root of the gradient is sharper.
+    # BFGS stops at the rounding of the loss; a root of the gradient is more precise.
     def gradient(theta):
         g = numpy.array([prior * (0.5 - special.expit(t)) for t in theta])
         for i, j, p in comparisons:
@@ -167,13 +168,14 @@ def strengths(n, comparisons, prior):
     # The curvature by central differences of the gradient.
     step = 1e-5
     hessian = numpy.array([(gradient(theta - step * e) - gradient(theta + step * e)) / (2 * step) for e in numpy.eye(n)])
-    # What is sure is a strength's distance from the mean: the place of all is the prior's alone.
+    # Only differences from the mean are determined by data: the common position depends only on the prior.
     centring = numpy.eye(n) - 1 / n
     return theta, numpy.sqrt(numpy.diag(centring @ numpy.linalg.inv(hessian) @ centring))
 
 
 def jackknifed(units, statistic, to=lambda v: v, back=lambda v: v):
-    """Figure, interval and p: Student's t around the figure with the error of the delete-one jackknife, on the scale of `to`."""
+    """Figure, interval and p: Student's t around the figure with the delete-one jackknife's error, on the scale of
+    `to`."""
     value = to(statistic(list(range(units))))
     without = numpy.array([to(statistic([k for k in range(units) if k != left_out])) for left_out in range(units)])
     pseudo = units * value - (units - 1) * without
@@ -183,7 +185,7 @@ def jackknifed(units, statistic, to=lambda v: v, back=lambda v: v):
 
 
 def intervals(rng):
-    """Intervals and tests of scipy over two paired lists; of all swaps where these are drawn elsewhere."""
+    """scipy's intervals and tests over two paired lists; over all swaps where ours are sampled."""
     a = numpy.array([round(rng.gauss(0.55, 0.3), 3) for _ in range(14)])
     b = numpy.array([round(0.5 * x + rng.gauss(0.15, 0.2), 3) for x in a])
     mean = stats.ttest_1samp(a, 0).confidence_interval()
@@ -206,7 +208,7 @@ def intervals(rng):
 
 
 def compared(rng):
-    """Two metrics of one gold over contexts of four systems: the jackknife over contexts, and all swaps."""
+    """Two metrics with the same gold over contexts of four systems: the jackknife over contexts, and all swaps."""
     contexts, systems = 12, 4
     gold = numpy.array([[round(rng.gauss(0.3 * k, 1), 2) for k in range(systems)] for _ in range(contexts)])
     first = gold + [[round(rng.gauss(0, 0.8), 2) for _ in range(systems)] for _ in range(contexts)]

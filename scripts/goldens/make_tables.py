@@ -1,6 +1,7 @@
-"""Tables of samples as pyarrow and pandas write them: Parquet in every compression that probity reads, CSV, TSV, gzip and zstd.
+"""Tables of samples written by pyarrow and pandas: Parquet in every compression that probity reads, CSV, TSV, gzip and
+zstd.
 
-`expected.jsonl` says what each of them holds; the tests of crates/data compare. The texts are our own.
+`expected.jsonl` contains the expected samples of each, for the tests of crates/data. The texts are our own.
 """
 
 import gzip
@@ -16,7 +17,7 @@ COMPRESSIONS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
 
 
 def samples() -> list[dict]:
-    """Candidates with and without scores, preferences of every kind, references from none to two."""
+    """Candidates with and without scores, preferences of every kind, zero to two references."""
     result = []
     for index, context in enumerate(CONTEXTS):
         candidates = [
@@ -35,7 +36,7 @@ def samples() -> list[dict]:
 
 
 def nested(rows: list[dict]) -> pa.Table:
-    """Our own form as columns: list<struct<id, text, scores: struct>>; absent scores are nulls."""
+    """Our own format as columns: list<struct<id, text, scores: struct>>; absent scores are nulls."""
     scores = pa.struct([("fluency", pa.float64()), ("coherence", pa.float64())])
     candidate = pa.struct([("id", pa.string()), ("text", pa.string()), ("scores", scores)])
     schema = pa.schema([
@@ -70,7 +71,7 @@ def lists(rows: list[dict]) -> pa.Table:
 
 
 def wide(rows: list[dict]) -> pandas.DataFrame:
-    """A row a sample."""
+    """One row per sample."""
     def row(sample: dict) -> dict:
         first, second = sample["candidates"]
         references = sample.get("references", [])
@@ -85,7 +86,7 @@ def wide(rows: list[dict]) -> pandas.DataFrame:
 
 
 def long(rows: list[dict]) -> pandas.DataFrame:
-    """A row a candidate, all first candidates before all second ones."""
+    """One row per candidate, all first candidates before all second ones."""
     table = []
     for place in range(2):
         for sample in rows:
@@ -100,7 +101,7 @@ def long(rows: list[dict]) -> pandas.DataFrame:
 
 
 def train() -> pa.Table:
-    """Responses with the names of their models, and a label that is a place among them."""
+    """Responses with the names of their models, and a label that is an index among them."""
     def response(text: str, model: str, rating: float) -> dict:
         return {"text": text, "model": model, "rating": rating}
 

@@ -1,13 +1,14 @@
-"""Writes tests/goldens/metrics/: stems and text metrics as their published implementations give them.
+"""Writes tests/goldens/metrics/: stems and text metrics as computed by their published implementations.
 
 Usage: make_text_metrics.py stems
        make_text_metrics.py wordnet
        make_text_metrics.py answers --data FOLDER --evaluate FOLDER
        make_text_metrics.py text --data FOLDER --easse FOLDER --simplification FOLDER --jfleg FOLDER --evaluate FOLDER --wordnet FOLDER
 
-The last needs source trees: feralvam/easse at 6a4352ec, cocoxu/simplification at 35570464, keisks/jfleg at ee06ff80 (eval/gleu.py),
-huggingface/evaluate at a7dd3383 (metrics/sari/sari.py); WordNet 3.0's folder dict with index, data and exc files; and the folder of data sets
-that tests find by PROBITY_SHARED_DATA. Of those texts only numbers are kept.
+The last one needs source trees: feralvam/easse at 6a4352ec, cocoxu/simplification at 35570464, keisks/jfleg at ee06ff80
+(eval/gleu.py), huggingface/evaluate at a7dd3383 (metrics/sari/sari.py); WordNet 3.0's folder dict with index, data and
+exc files; and the folder of data sets that tests find through PROBITY_SHARED_DATA. Only numbers are kept of those
+texts.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def stems():
     write_json(FOLDER / "stems.json", value)
 
 
-# A WordNet of our own: part of speech, words of a synset.
+# Our own WordNet: part of speech, words of a synset.
 SYNSETS = [
     ("n", ["dog", "hound", "barker(a)"]),
     ("n", ["hound", "tracker"]),
@@ -95,7 +96,8 @@ MEANT = [
 
 
 def write_wordnet(folder):
-    """WordNet's file formats: data lines start with their own offset in bytes, adjectives' satellites are in data.adj."""
+    """WordNet's file formats: data lines start with their own byte offset, and satellites of adjectives are in
+    data.adj."""
     licence = "  1 A database of a few words for tests, WordNet 0.1 Copyright of nobody.\n"
     for letter, suffix in SUFFIX.items():
         index, text = {}, licence
@@ -115,18 +117,18 @@ def write_wordnet(folder):
 
 
 class Reader(WordNetCorpusReader):
-    """nltk's, without its map between versions of WordNet, for which it wants another one."""
+    """nltk's reader without the mapping between versions of WordNet, which would need another version."""
 
     def map_wn(self, version="wordnet"):
         return None
 
 
 def reader(folder):
-    """nltk's reader of a folder, which also wants a list of lexicographers' files that our metric has no use for."""
+    """nltk's reader of a folder. It also needs a list of lexicographers' files, which our metric does not use."""
     with tempfile.TemporaryDirectory() as scratch:
         for file in Path(folder).iterdir():
             shutil.copyfile(file, Path(scratch) / file.name)
-        # nltk reads where its data is looked for, nowhere else.
+        # nltk only reads from its data path.
         nltk.data.path.insert(0, scratch)
         lexnames = Path(scratch) / "lexnames"
         if not lexnames.exists():
@@ -159,7 +161,7 @@ def rounded(value):
 
 
 def groups(folder):
-    """Items (source, candidate, references) of the data sets; tests/text_metrics.rs takes the same."""
+    """Items (source, candidate, references) of the data sets, as in tests/text_metrics.rs."""
     summeval = json.loads((folder / "summeval.json").read_text())
     items = []
     for number, document in enumerate(summeval.values()):
@@ -175,7 +177,7 @@ def groups(folder):
     yield "metacritique", [(f"{row['question']} {row['response']}", row["llm1_critique"]["critique"], critiques(row)) for row in rows]
 
 
-# Texts of ours; a pair is a text and how often it is repeated.
+# Our own texts; a pair is a text and its number of repetitions.
 EDGES = [
     ("", "", [""]),
     ("a", "", [""]),
@@ -212,7 +214,7 @@ def load(name, path):
 
 
 class Tools:
-    """The published implementations; each method gives values of items and of all of them."""
+    """The published implementations; each method returns values of items and of all of them."""
 
     def __init__(self, options):
         from rapidfuzz.distance import Levenshtein
@@ -224,7 +226,7 @@ class Tools:
         self.easse, self.cut = sari, Tokenizer13a()
         self.xu = load("xu", options.simplification / "SARI.py")
         self.gleu = load("gleu", options.jfleg / "eval" / "gleu.py")
-        # The file's two functions, without the class around them that needs the library it is part of.
+        # The file's two functions, without their class, which needs the library.
         text = (options.evaluate / "metrics" / "sari" / "sari.py").read_text()
         text = text[text.index("def SARIngram") : text.index("@evaluate")]
         from collections import Counter
@@ -250,7 +252,7 @@ class Tools:
         return [corpus_gleu([r], [c], **orders) for r, c in cut], corpus_gleu([r for r, _ in cut], [c for _, c in cut], **orders)
 
     def gleu_napoles(self, items):
-        # Draws follow the order of items and references; ours is that of their texts.
+        # Random draws depend on the order of items and references; ours on their texts.
         return self.run_gleu(items)[0], self.run_gleu(sorted((s, c, sorted(refs)) for s, c, refs in items))[1]
 
     def run_gleu(self, items):
@@ -266,7 +268,7 @@ class Tools:
             tool = self.gleu.GLEU(4)
             tool.load_sources(source)
             tool.load_references(references)
-            # The tool's own would round to six digits.
+            # The tool itself rounds to six digits.
             tool.get_gleu_stats = lambda scores: sum(scores) / len(scores)
             draws = 500 if len(references) > 1 else 1
             run = lambda by_item: list(tool.run_iterations(draws, source=source, hypothesis=candidate, per_sent=by_item))
@@ -304,7 +306,7 @@ class Tools:
 
 
 def metrics(tools):
-    """Each metric with options, as users name it, and how its tool computes it."""
+    """Each metric with options in the user's notation, and the tool's computation."""
     return {
         "meteor": tools.meteor,
         "gleu-google": tools.gleu_google,
@@ -319,7 +321,7 @@ def metrics(tools):
 
 
 def variants(tools):
-    """Options, tried on one group's corpus alone."""
+    """Options, tested on one group's corpus only."""
     paper = {"use_paper_version": True, "use_f1_for_deletion": False}
     return {
         "meteor:alpha=0.5,beta=1.5,gamma=0.25": lambda items: tools.meteor(items, alpha=0.5, beta=1.5, gamma=0.25),
@@ -338,12 +340,12 @@ def tidy(value):
 
 
 def undefined(name, source, candidate, references):
-    """Where a tool divides nothing by nothing and says 0: we say that there is no value."""
+    """Tools return 0 for 0/0, while we return no value."""
     texts = {"meteor": [], "gleu-google": [], "sari-easse": [source], "sari-xu": [source], "sari-hf": [source]}
     return name in texts and not any(text.split() for text in [candidate, *references, *texts[name]])
 
 
-# How answers are scored: articles, punctuation, what is left of either, and what Python takes for parts of words.
+# Cases of answers: articles, punctuation, empty results, and Python's word characters.
 ANSWERS = [
     ("The Cat, a dog & an owl!", ["cat dog owl"]),
     ("a-b the_end U.S.A.", ["ab theend usa", "the end"]),
@@ -361,7 +363,7 @@ ANSWERS = [
 
 
 def answers(*arguments):
-    """The official script of SQuAD 2.0: each number takes its best reference, an empty one only where all are."""
+    """The official script of SQuAD 2.0: the best reference per figure, an empty one only if all are empty."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--evaluate", type=Path, required=True)

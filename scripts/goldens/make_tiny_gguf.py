@@ -1,10 +1,12 @@
 """Tiny checkpoints as GGUF, and their logits by transformers' dequantised load: tests/goldens/models/tiny-gguf*/.
 
-Of a llama `model.gguf` has query and key rows in llama.cpp's order, as its converter writes them, and the vocabulary of `tiny-bpe-smollm`.
-`tiny-gguf` is quantised to Q8_0 by gguf-py. `tiny-gguf-mixed` holds a different type in each linear layer; those that gguf-py cannot
-quantise to are random blocks of the right spread. `tiny-gguf-qwen3` is a qwen3 in Q8_0 with tied embeddings and a vocabulary that
-splits as `qwen2`. The others (`gguf-granite` and so on) are one of each further architecture in Q8_0; transformers reads few of
-them, so their logits are those of its model with the weights that gguf-py reads back. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32. Names as arguments: only these are written.
+A llama `model.gguf` has query and key rows in llama.cpp's order, as written by its converter, and the vocabulary of
+`tiny-bpe-smollm`. `tiny-gguf` is quantised to Q8_0 by gguf-py. `tiny-gguf-mixed` has a different type in each linear
+layer; types that gguf-py cannot write are random blocks of a suitable scale. `tiny-gguf-qwen3` is a qwen3 in Q8_0 with
+tied embeddings and a vocabulary that splits like `qwen2`. The others (`gguf-granite` and so on) are one of each further
+architecture in Q8_0. transformers reads few of them, so their logits are those of its model with the weights that
+gguf-py reads back. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32. With names as arguments, only
+these are written.
 """
 
 import re
@@ -50,7 +52,7 @@ SHAPE = {
     "rope_theta": 50000.0,
     "rms_norm_eps": 1e-5,
 }
-# transformers takes that length whatever a file says of it.
+# transformers uses this length whatever the file's value is.
 HEADS_OF_128 = {"head_dim": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}
 LLAMA = LlamaConfig(**SHAPE)
 QWEN3 = Qwen3Config(**SHAPE | HEADS_OF_128 | {"hidden_size": 128, "intermediate_size": 128, "tie_word_embeddings": True})
@@ -68,7 +70,7 @@ MODELS = {
     "tiny-gguf-mixed": (LLAMA, MODEL_ARCH.LLAMA, "smollm", 21, True),
     "tiny-gguf-qwen3": (QWEN3, MODEL_ARCH.QWEN3, "qwen2", 22, False),
 }
-# The same of those whose logits are computed from what gguf-py reads back.
+# The same for models whose logits are computed from the weights that gguf-py reads back.
 READ_BACK = {
     "gguf-granite": (GraniteConfig(**SMALL | FACTORS | {"tie_word_embeddings": True}), MODEL_ARCH.GRANITE, "smollm", 23),
     "gguf-olmo2": (Olmo2Config(**SMALL), MODEL_ARCH.OLMO2, "smollm", 24),
@@ -89,7 +91,7 @@ READ_BACK = {
         30,
     ),
 }
-# Whose rows of queries and keys are written in pairs.
+# Architectures whose query and key rows are interleaved.
 PERMUTED = ("llama", "mixtral", "granite", "smollm3")
 MIXED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16", "F32"]
 # Standard deviation of a random block's values over its scale: brings a linear layer to about 1 / sqrt(fan in).
@@ -112,7 +114,7 @@ def stored(name: str, weights: np.ndarray, kind: str, seed: int) -> tuple[np.nda
 
 
 def write_sizes(writer: GGUFWriter, config: PretrainedConfig) -> None:
-    """What all architectures have."""
+    """Metadata of all architectures."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -122,7 +124,7 @@ def write_sizes(writer: GGUFWriter, config: PretrainedConfig) -> None:
 
 
 def write_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
-    """As llama.cpp's converter does."""
+    """Metadata as in llama.cpp's converter."""
     is_llama = config.model_type == "llama"
     write_sizes(writer, config)
     if is_llama:
@@ -148,7 +150,7 @@ def write(path: Path, model: PreTrainedModel) -> None:
     kinds = iter(MIXED * 2)
     for seed, (name, parameter) in enumerate(model.state_dict().items()):
         if config.tie_word_embeddings and name == "lm_head.weight":
-            continue  # no key says that embeddings are tied: the head is left out
+            continue  # no key says that embeddings are tied: the head is omitted
         weights = parameter.numpy()
         if config.model_type == "llama" and ("q_proj" in name or "k_proj" in name):
             weights = permute(weights, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
@@ -164,7 +166,7 @@ def write(path: Path, model: PreTrainedModel) -> None:
 
 
 def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
-    """What llama.cpp's converter says of one architecture and not of all."""
+    """Metadata that llama.cpp's converter writes for this architecture only."""
     kind = config.model_type
     if kind == "granite":
         writer.add_attention_scale(config.attention_multiplier)
@@ -200,7 +202,7 @@ def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
 
 
 def write_read_back(path: Path, model: PreTrainedModel) -> None:
-    """Metadata, vocabulary and tensors; the model then has the weights that the file has."""
+    """Metadata, vocabulary and tensors; copies the file's weights into the model."""
     config, arch, pre, _ = READ_BACK[path.parent.name]
     writer = GGUFWriter(path, MODEL_ARCH_NAMES[arch])
     writer.add_name(path.parent.name)
@@ -243,7 +245,7 @@ def write_read_back(path: Path, model: PreTrainedModel) -> None:
 
 
 def read_back(name: str) -> None:
-    """One checkpoint and the logits of what it holds."""
+    """One checkpoint, and the logits of its file's weights."""
     config, _, _, seed = READ_BACK[name]
     folder = ROOT / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -288,7 +290,7 @@ def golden(name: str) -> None:
 
 
 def main() -> None:
-    """All checkpoints, or those that are asked for."""
+    """All checkpoints, or the given ones."""
     torch.set_num_threads(1)
     for name in sys.argv[1:] or [*MODELS, *READ_BACK]:
         read_back(name) if name in READ_BACK else golden(name)

@@ -1,8 +1,9 @@
 """Seeded tiny checkpoints and their logits by transformers (fp32, eager attention): tests/goldens/models/<name>/.
 
-Each folder is an ordinary Hugging Face checkpoint with a byte-level tokenizer and a chat template, plus `golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full
-pass, `logits_cached` the same computed token by token with a key-value cache. Values are computed from the files as saved, after the
-rounding of 16-bit storage, so a reader that widens to f32 must reach them. Names as arguments: only these are written.
+Each folder is a normal Hugging Face checkpoint with a byte-level tokenizer and a chat template, plus
+`golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full pass, and `logits_cached`, computed token
+by token with a key-value cache. Values are computed from the saved files, after the rounding of 16-bit storage, so a
+reader that widens to f32 must reproduce them. With names as arguments, only these are written.
 """
 
 import json
@@ -87,23 +88,23 @@ LLAMA3 = {
 }
 FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
 GEMMA = SHAPE | {"num_hidden_layers": 4, "head_dim": 24, "query_pre_attn_scalar": 30, "sliding_window": WINDOW, "pad_token_id": 1}
-# What models with images have besides a text model; none of it is asked for.
+# Parts of multimodal models besides the text model, which are not used.
 SIGLIP = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False}
 PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 GEMMA3_LAYERS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 1.0}
-# Texts up to 128 tokens have the short factors.
+# Texts up to 128 tokens use the short factors.
 LONGROPE = {
     "max_position_embeddings": 1024,
     "original_max_position_embeddings": 128,
     "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]},
 }
 
-# What has norms of mean and variance, or none with weights.
+# Models with norms of mean and variance, or with norms without weights.
 PLAIN = {key: value for key, value in SHAPE.items() if key != "rms_norm_eps"} | {"num_hidden_layers": 2}
 
-# name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). An entry's place is its
-# seed, so new ones come last.
+# name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). The
+# index of an entry is its seed, so new ones are added at the end.
 MODELS = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SHAPE), torch.float32, "400KB", ["head_dim"]),
     "llama3-rope": (
@@ -220,7 +221,7 @@ MODELS = {
         [],
     ),
     "helium": (HeliumForCausalLM, HeliumConfig(**SHAPE | {"num_hidden_layers": 2, "head_dim": 16, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
-    # The text models of models with images.
+    # The text models of multimodal models.
     "gemma3": (
         Gemma3ForConditionalGeneration,
         Gemma3Config(
@@ -246,13 +247,13 @@ MODELS = {
 
 
 def seed_weights(model: torch.nn.Module, seed: int) -> None:
-    """Random weights far from initialisation: peaked attention, varied logits, norms and biases that matter."""
+    """Random weights far from initialisation: peaked attention, varied logits, and relevant norms and biases."""
     generator = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if "norm" in name or name.endswith("ln_pre.weight"):
-            # Gemma's are stored less one.
+            # Gemma stores them minus one.
             values = 0.3 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
         elif name.endswith("bias"):
             values = 0.5 * values
@@ -261,7 +262,8 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
         else:
             gain = {"q_proj": 1.4, "k_proj": 1.4, "lm_head": 2.0}
             if model.config.model_type == "gemma":
-                # Its embeddings are times √width, and its head is the embedding: else the last token is all that is seen.
+                # Its embeddings are scaled by √width, and its head is the embedding: otherwise only the last token
+                # would matter.
                 gain |= {"o_proj": 4.0, "down_proj": 4.0}
             values = values * next((g for key, g in gain.items() if key in name), 1.0) / parameter.shape[1] ** 0.5
         with torch.no_grad():
@@ -269,7 +271,7 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
 
 
 def save(name: str, seed: int) -> None:
-    """Writes the checkpoint in the dtype and shards of its entry."""
+    """Writes the checkpoint with the dtype and shards of its entry."""
     cls, config, dtype, shard, absent = MODELS[name]
     folder = ROOT / "models" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -278,7 +280,7 @@ def save(name: str, seed: int) -> None:
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink()
     written = json.loads((folder / "config.json").read_text())
-    # Most checkpoints in the world say `torch_dtype` and leave a derived head_dim out.
+    # Most published checkpoints use `torch_dtype` and omit a derived head_dim.
     written["torch_dtype"] = written.pop("dtype")
     for field in absent:
         written.pop(field, None)
@@ -288,7 +290,7 @@ def save(name: str, seed: int) -> None:
 
 
 def load(name: str, dtype: torch.dtype = torch.float32, **overrides) -> torch.nn.Module:
-    """The checkpoint as saved, widened."""
+    """The saved checkpoint, widened."""
     folder = ROOT / "models" / name
     return MODELS[name][0].from_pretrained(folder, dtype=dtype, attn_implementation="eager", **overrides).eval()
 
@@ -300,7 +302,7 @@ def full(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def cached(model: torch.nn.Module, tokens: torch.Tensor, chunk: int) -> torch.Tensor:
-    """Logits at all positions, `chunk` tokens at a time over a growing cache."""
+    """Logits at all positions, `chunk` tokens at a time with a cache."""
     rows, past = [], None
     with torch.no_grad():
         for part in tokens.split(chunk):
@@ -311,7 +313,7 @@ def cached(model: torch.nn.Module, tokens: torch.Tensor, chunk: int) -> torch.Te
 
 
 def check_window(tokens: torch.Tensor, windowed: torch.Tensor) -> None:
-    """A query sees itself and WINDOW − 1 keys before it: the first position that a window changes is WINDOW."""
+    """A query sees itself and the WINDOW − 1 preceding keys: the first position that a window changes is WINDOW."""
     unwindowed = full(load("mistral-window", sliding_window=None), tokens)
     changed = (windowed - unwindowed).abs().amax(-1) > 1e-3
     first = int(changed.nonzero()[0])
@@ -320,14 +322,14 @@ def check_window(tokens: torch.Tensor, windowed: torch.Tensor) -> None:
 
 
 def check_scaling(tokens: torch.Tensor, scaled: torch.Tensor) -> None:
-    """The llama3 scaling must matter to the logits."""
+    """Checks that the llama3 scaling affects the logits."""
     change = (full(load("llama3-rope", rope_scaling=None), tokens) - scaled).abs().max()
     assert change > 0.5, change
     print(f"  llama3 scaling: largest change {change:.3f}")
 
 
 def check_head_norms(tokens: torch.Tensor, normed: torch.Tensor) -> None:
-    """The norms of heads must matter to the logits."""
+    """Checks that the norms of heads affect the logits."""
     model = load("qwen3")
     for layer in model.model.layers:
         layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
@@ -337,7 +339,7 @@ def check_head_norms(tokens: torch.Tensor, normed: torch.Tensor) -> None:
 
 
 def golden(name: str, seed: int) -> None:
-    """Computes, cross-checks and writes the goldens of one checkpoint."""
+    """Computes, cross-checks and writes the golden values of one checkpoint."""
     generator = torch.Generator().manual_seed(1000 + seed)
     tokens = torch.randint(3, VOCAB, (LENGTH,), generator=generator)
     model = load(name)
@@ -362,7 +364,7 @@ def golden(name: str, seed: int) -> None:
 
 
 def main() -> None:
-    """All tiny checkpoints, or those that are asked for."""
+    """All tiny checkpoints, or the given ones."""
     torch.set_num_threads(1)
     for seed, name in enumerate(MODELS):
         if name in (sys.argv[1:] or MODELS):

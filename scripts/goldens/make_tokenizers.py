@@ -1,8 +1,9 @@
-"""Golden token ids of the nasty text set: tests/goldens/tokenizers/<name>.json, and the tiny vocabularies they need.
+"""Golden token ids of difficult texts: tests/goldens/tokenizers/<name>.json, and the tiny vocabularies that they need.
 
-`ids` is the text as ordinary text (nothing in it becomes a control token), `ids_special` the text with special-token strings parsed, both
-without tokens added at the ends; those are in `bos`. With `--node FOLDER` (node_modules holding node-llama-cpp) llama.cpp encodes every
-GGUF vocabulary too: where it differs from the reference, its ids stand beside as `llama_cpp` and `llama_cpp_special`.
+`ids` encodes the text as ordinary text (without control tokens), `ids_special` with parsed special-token strings, both
+without tokens added at the ends; those are in `bos`. With `--node FOLDER` (node_modules with node-llama-cpp) llama.cpp
+encodes every GGUF vocabulary too; if its ids differ from the reference, they are added as `llama_cpp` and
+`llama_cpp_special`.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def llama_cpp(gguf: Path, node: Path | None) -> list[tuple[list[int], list[int]]
 
 
 def golden(name: str, reference: str, encode, peer=None, *, bos: list[int], files: dict) -> None:
-    """`encode(text, special=…)` on every text; `peer` holds llama.cpp's ids."""
+    """`encode(text, special=…)` for every text; `peer` has llama.cpp's ids."""
     texts, differing = [], [0, 0]
     for index, text in enumerate(TEXTS):
         ids, special = encode(text, special=False), encode(text, special=True)
@@ -91,7 +92,7 @@ def sentencepiece_kind(name: str, model: bytes, path: Path, template: str | None
 
 
 def tiny_sentencepiece(node: Path | None) -> None:
-    """The trained model as GGUF, and in the form Mistral's and Llama 2's tokenizer.json has."""
+    """The trained model as GGUF, and in the tokenizer.json formats of Mistral and Llama 2."""
     model = tiny_tokenizers.sentencepiece_model()
     name = "tiny-spm"
     files = {"gguf": f"{name}.gguf"}
@@ -114,7 +115,7 @@ def tiny_sentencepiece(node: Path | None) -> None:
 
 
 def main() -> None:
-    """The tiny ones always, the others where their files are given."""
+    """Always writes the tiny ones, the others if their files are given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--qwen", type=Path, help="a Qwen2.5 gguf")

@@ -1,7 +1,7 @@
-"""Win rates corrected by labels, as ppi_py (the package of PPI++'s authors) computes them.
+"""Win rates corrected by labels, as computed by ppi_py (the package of PPI++'s authors).
 
-Writes tests/goldens/win_rates.json. Each case has a judge's verdicts and people's on the labelled samples, the judge's on the others,
-and ppi_py's λ, estimate and normal interval.
+Writes tests/goldens/win_rates.json. Each case has the verdicts of a judge and human labels on the labelled samples, the
+judge's verdicts on the others, and ppi_py's λ, estimate and normal interval.
 
 Usage: pip install ppi-python==0.2.3 numpy; python scripts/goldens/make_win_rates.py
 """
@@ -11,7 +11,7 @@ from ppi_py import ppi, ppi_mean_ci, ppi_mean_pointestimate
 
 from provenance import ROOT, versions, write_json
 
-# Labelled samples, others, people's win rate, how often the judge says the same, share of ties.
+# Number of labelled samples, of others, human win rate, the judge's agreement, share of ties.
 CASES = [(12, 18, 0.7, 0.9, 0.0), (12, 18, 0.7, 0.6, 0.1), (20, 20, 0.5, 0.8, 0.2), (50, 450, 0.8, 0.95, 0.0), (30, 30, 0.6, 0.2, 0.1)]
 ALPHA = 0.05
 

@@ -1,4 +1,4 @@
-"""Texts that tell tokenizers apart. All written for this purpose."""
+"""Difficult texts that distinguish tokenizers. All written for this purpose."""
 
 SPACES = [
     "", " ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", " a", "a ", "  a", "a  ", "   a   b    c     d", "a\tb", "a\t\tb\t", "\ta",

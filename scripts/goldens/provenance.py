@@ -1,4 +1,4 @@
-"""Where goldens go and which versions made them: recorded beside every golden value."""
+"""The folder of goldens, and the versions that are recorded with every golden value."""
 
 import json
 import platform
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2] / "tests" / "goldens"
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Installed version of each package, and Python's."""
+    """Installed versions of packages, and of Python."""
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
@@ -20,7 +20,7 @@ def metadata(max_abs_difference: float, seed: int | None = None, *packages: str)
 
 
 def write_json(path: Path, value: object) -> None:
-    """One golden file, readable in a diff: two levels are indented, deeper ones stay on their line."""
+    """Writes a golden file that is readable in a diff: two levels are indented, deeper ones stay on their line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_pretty(value, 0) + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Small tokenizers trained on text written here, so that each kind is tested without a download."""
+"""Small tokenizers trained on our own text, so that each kind is tested without a download."""
 
 import io
 import json
@@ -47,7 +47,7 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 def byte_level(pre: str, size: int, user_defined: list[str], specials: list[str] = SPECIALS) -> Tokenizer:
-    """A byte-level BPE of `size` tokens: the specials first, then bytes, merges and last the user-defined tokens."""
+    """A byte-level BPE of `size` tokens: the specials first, then bytes, merges, and the user-defined tokens."""
     tokenizer = Tokenizer(models.BPE())
     gguf_tokenizer.configure(tokenizer, pre)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -61,7 +61,7 @@ def byte_level(pre: str, size: int, user_defined: list[str], specials: list[str]
 
 
 def write_folder(tokenizer: Tokenizer, folder: Path) -> None:
-    """As a Hugging Face checkpoint has it."""
+    """Writes it as a Hugging Face checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.encode_special_tokens = False
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
@@ -142,7 +142,7 @@ def add_sentencepiece(writer: GGUFWriter, model: bytes, template: str | None) ->
 
 
 def user_defined_ids(model: bytes) -> set[int]:
-    """Ids of user-defined symbols, which the processor's interface does not tell."""
+    """Ids of user-defined symbols, which the processor's interface does not provide."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     return {i for i, piece in enumerate(proto.pieces) if piece.type == piece.USER_DEFINED}
 

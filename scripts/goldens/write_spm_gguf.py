@@ -1,6 +1,7 @@
-"""A sentencepiece model as the vocabulary of a GGUF without tensors, for the tests that read it: written by hand or by get-tokenizers.
+"""Writes a sentencepiece model as the vocabulary of a GGUF without tensors, for tests; also used by get-tokenizers.
 
-The same bytes as `make_tokenizers.py` writes, without its goldens and the packages they need. The output's stem becomes the model's name.
+The bytes are those of `make_tokenizers.py`, without its goldens and the packages that they need. The output's stem
+becomes the model's name.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import tiny_tokenizers
 
 
 def main() -> None:
-    """Reads one file, writes the other."""
+    """Reads one file and writes the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="sentencepiece model")
     parser.add_argument("gguf", type=Path, help="file to write")

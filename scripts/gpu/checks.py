@@ -1,4 +1,4 @@
-"""Parts of `scripts/gpu/run` that must pass: our own tests of devices on this one, SmolLM2 on both, memory that runs out."""
+"""Checks of `scripts/gpu/run` that must pass: device tests on this device, SmolLM2 on both, and exhausted memory."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from kit import ROOT, Failed, Kit, Skipped
 FIGURE = re.compile(r"(?:largest difference|differs by) ([0-9.]+(?:e-?[0-9]+)?)")
 CHECKS = "engine::device_checks::"
 TESTS = "engine::device_tests::"
-# Number of the check, what it says, the program, its tests: a name, or all that begin with one.
+# Number of the check, its description, the program, and its tests: a name, or all with a prefix.
 OURS = [
     (2, "logits of every golden decoder, with and without cache", "runtime", [f"{TESTS}candles_operations_give_the_logits_of_our_kernels_with_and_without_cache"]),
     (2, "logits of trained weights", "runtime", [f"{TESTS}trained_weights_give_the_logits_of_our_kernels"]),
@@ -48,7 +48,7 @@ def listed(kit: Kit, program: str) -> list[str]:
 
 
 def ours(kit: Kit) -> None:
-    """Each test in a process of its own, some at a time: what ends one costs no other."""
+    """Runs each test in a separate process, several at a time, so that a crash affects no other test."""
     known = {program: listed(kit, program) for _, _, program, _ in OURS}
     named = {test for *_, tests in OURS for test in tests}
     # Long on a processor, and run in every build there.
@@ -78,12 +78,12 @@ def ours(kit: Kit) -> None:
 
 
 def fail(reason: str) -> str:
-    """A check that fails."""
+    """A failed check."""
     raise Failed(reason)
 
 
 def smollm2_requests(count: int) -> list[dict]:
-    """Prompts that share their beginnings, of all kinds."""
+    """Prompts of all kinds with shared prefixes."""
     said = "The island council voted on Monday to replace its two ferries with a single electric vessel by next spring. "
     requests: list[dict] = []
     for index in range(count):
@@ -102,7 +102,7 @@ def numbers(answer: dict) -> list[float]:
 
 
 def smollm2(kit: Kit) -> None:
-    """The command line, as people run it."""
+    """Tests the command line."""
     model, folder = kit.smollm2, kit.folder / "smollm2"
     folder.mkdir(parents=True, exist_ok=True)
     asked = folder / "asked.jsonl"
@@ -149,7 +149,7 @@ def smollm2(kit: Kit) -> None:
 
 
 def signature(kit: Kit, manifest) -> str:
-    """What the manifest says of where it was computed."""
+    """The device in the manifest."""
     if kit.no_run:
         return ""
     said = json.loads(manifest.read_text())
@@ -167,7 +167,8 @@ def walk(value: object):
 
 
 def out_of_memory(kit: Kit) -> None:
-    """Another program holds nearly all of the card: a run ends with an error, and goes on when there is room again."""
+    """With nearly all memory of the card in use by another program, a run fails with an error, and is resumed when
+    there is room again."""
     model, folder = kit.smollm2, kit.folder / "memory"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -179,14 +180,14 @@ def out_of_memory(kit: Kit) -> None:
     data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
 
     def run(out: str, *more: str, codes: tuple[int, ...] = (0,)) -> str:
-        """What it says, which is nothing where it ended well."""
+        """The error message; empty after success."""
         command = [kit.probity, "compare", "--model", model, "--device", kit.device, "--data", data, "--attribute", "coherence", "--no-gold"]
         command += ["--dry-run"] if kit.no_run else ["--out", folder / out]
         answer = kit.call(*command, *more, codes=codes, limit=60)
         return answer.stderr if "error:" in answer.stderr else ""
 
     def cut(left: int) -> str:
-        """The same while another program holds all of the card but so many bytes."""
+        """The same while another program holds all memory of the card except `left` bytes."""
         shutil.rmtree(folder / "cut", ignore_errors=True)
         hog = subprocess.Popen(
             [kit.python, ROOT / "scripts/gpu/peer.py", "--hold", str(left), "--device", kit.device],
@@ -206,7 +207,8 @@ def out_of_memory(kit: Kit) -> None:
         if not kit.has_torch:
             raise Skipped("no PyTorch, which holds the card's memory meanwhile")
         run("whole")
-        # Weights, activations and the context of CUDA fit, whose size differs; keys and values of the long text do not.
+        # Enough for weights, activations and the CUDA context, whose size varies, but not for the keys and values of
+        # the long text.
         for left in (900, 1200, 1600, 2200):
             said = cut(left << 20)
             if "the model needs" not in said:

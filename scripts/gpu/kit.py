@@ -1,4 +1,5 @@
-"""What all parts of `scripts/gpu/run` share: programs, limits of time, results that are on disk after each part."""
+"""Code shared by all parts of `scripts/gpu/run`: programs, time limits, and results that are written after each part.
+"""
 
 import importlib.util
 import json
@@ -19,16 +20,16 @@ UNDERSTOOD = "understood"
 
 
 class Failed(Exception):
-    """Something did not do what it should; the text says what."""
+    """A failure; the text is the reason."""
 
 
 class Skipped(Exception):
-    """Something cannot be done here; the text says why."""
+    """Something is not possible here; the text is the reason."""
 
 
 @dataclass
 class Part:
-    """A part of the run, and the seconds that it may take."""
+    """A part of the run, with its time limit in seconds."""
 
     name: str
     what: str
@@ -38,7 +39,7 @@ class Part:
 
 @dataclass
 class Answer:
-    """What a program printed."""
+    """The output of a program."""
 
     stdout: str
     stderr: str
@@ -52,7 +53,7 @@ class Answer:
 
 @dataclass
 class Kit:
-    """Where everything is, how long it may take, and what came of it."""
+    """Paths, time limits and results."""
 
     programs: Path
     folder: Path
@@ -71,12 +72,12 @@ class Kit:
 
     @property
     def on_cuda(self) -> bool:
-        """Whether the device is a card of NVIDIA's."""
+        """Whether the device is an NVIDIA card."""
         return self.device.startswith("cuda")
 
     @property
     def probity(self) -> Path:
-        """The program itself: what is packed for CUDA is started by a script of the name `probity`."""
+        """The program itself; in a package for CUDA the launcher is called `probity`."""
         packed = self.programs / "probity-cuda"
         return packed if packed.exists() else self.programs / "probity"
 
@@ -86,7 +87,7 @@ class Kit:
 
     @property
     def smollm2(self) -> Path:
-        """SmolLM2's GGUF; where nothing is computed a golden checkpoint has its place."""
+        """SmolLM2's GGUF, or a golden checkpoint if nothing is computed."""
         if self.no_run:
             return ROOT / "tests/goldens/models/tiny-gguf/model.gguf"
         found = sorted(self.models.glob("smollm2-135m-instruct/*.gguf"))
@@ -96,11 +97,11 @@ class Kit:
 
     @property
     def has_torch(self) -> bool:
-        """Whether there are peers."""
+        """Whether peers are available."""
         return importlib.util.find_spec("torch") is not None and importlib.util.find_spec("transformers") is not None
 
     def environment(self) -> dict[str, str]:
-        """Variables for all programs: where tests look, and where CUDA's libraries are."""
+        """Environment of all programs: paths of test data and of CUDA's libraries."""
         variables = os.environ | {
             "PROBITY_TEST_DEVICE": self.device,
             "PROBITY_TEST_GOLDENS": str(ROOT / "tests/goldens"),
@@ -108,7 +109,7 @@ class Kit:
             "HF_HUB_OFFLINE": "1",
             "RUST_BACKTRACE": "0",
         }
-        # Products of 32-bit floats are to be such.
+        # Products of 32-bit floats must not use TF32.
         variables.pop("NVIDIA_TF32_OVERRIDE", None)
         libraries = [str(self.programs / "lib")] if (self.programs / "lib").is_dir() else torch_libraries()
         if self.on_cuda and libraries:
@@ -116,11 +117,11 @@ class Kit:
         return variables
 
     def left(self, limit: float) -> float:
-        """Seconds that something may take, of so many."""
+        """The remaining seconds of the part, at most `limit`."""
         return max(0.0, min(limit, self.part_ends - time.monotonic()))
 
     def call(self, *command: object, limit: float = 120, variables: dict[str, str] | None = None, codes: tuple[int, ...] = (0,)) -> Answer:
-        """Runs a program to its end, or until its time is up; the error is what it said last."""
+        """Runs a program until it ends or its time is up; the error is its last output."""
         own, limit = limit, self.left(limit)
         if limit < 1:
             raise Skipped("no time was left")
@@ -137,7 +138,7 @@ class Kit:
                 raise Skipped("no time was left") from None
             raise Failed(f"{name_of(words)} did not end within {limit:.0f} s") from None
         finally:
-            # Also where this script is told to end.
+            # Also if this script is interrupted.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
@@ -148,7 +149,7 @@ class Kit:
         return Answer(stdout, stderr, time.monotonic() - started)
 
     def row(self, kind: str, **values: object) -> None:
-        """Keeps a row of a part, and says it."""
+        """Records and prints a row of a part."""
         with self.lock:
             self.results["parts"][self.part].setdefault(kind, []).append(values)
         if kind == "checks" and not self.no_run:
@@ -156,7 +157,7 @@ class Kit:
             say(f"  {values['status']:8} {values['check']}{f': {figure}' if figure else ''}")
 
     def check(self, number: int | None, check: str, run: Callable[[], str]) -> None:
-        """A check: it passes unless it says why not, and gives its figure."""
+        """Runs a check, which passes unless it raises, and returns its figure."""
         started = time.monotonic()
         status, figure, reason = UNDERSTOOD if self.no_run else PASSED, "", ""
         try:
@@ -169,9 +170,9 @@ class Kit:
         self.row("checks", number=number, check=check, status=status, figure=figure, reason=reason, seconds=seconds)
 
     def do(self, part: Part) -> None:
-        """A part, within its time; what failed in it is kept, and the next one goes on."""
+        """Runs a part within its time limit; failures are recorded, and the next part continues."""
         now = time.monotonic()
-        # A processor takes longer, and nobody takes it away after ten minutes.
+        # A processor takes longer, and has no limit of ten minutes.
         limit = part.limit if self.on_cuda else 3 * part.limit
         self.part, self.part_ends = part.name, min(now + limit, self.started + self.seconds)
         kept = self.results["parts"].setdefault(part.name, {"what": part.what})
@@ -186,7 +187,7 @@ class Kit:
             kept |= {"status": SKIPPED, "reason": str(error)}
         except Failed as error:
             kept |= {"status": FAILED, "reason": str(error)}
-        except Exception as error:  # a defect of one part must not cost the others
+        except Exception as error:  # a defect in one part must not stop the others
             kept |= {"status": FAILED, "reason": repr(error)}
         if "reason" in kept:
             say(f"  {kept['status']}: {kept['reason']}")
@@ -194,7 +195,7 @@ class Kit:
         self.write()
 
     def write(self) -> None:
-        """Writes what there is; where a checkout and models lie is the machine's own business."""
+        """Writes the results, without paths of the machine."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.results, indent=1)
         for folder in (self.folder, self.models, self.programs, ROOT):
@@ -205,7 +206,7 @@ class Kit:
 
 
 def name_of(words: list[str]) -> str:
-    """A command in short."""
+    """A short form of a command."""
     first = Path(words[0]).name
     if first.startswith("python") and len(words) > 1:
         return Path(words[1]).name
@@ -213,19 +214,19 @@ def name_of(words: list[str]) -> str:
 
 
 def say(text: str) -> None:
-    """For people."""
+    """Prints progress."""
     print(text, flush=True)
 
 
 def torch_libraries() -> list[str]:
-    """Folders with the CUDA libraries that PyTorch brought, and those of a toolkit."""
+    """The folders of the CUDA libraries of PyTorch and of a toolkit."""
     spec = importlib.util.find_spec("nvidia")
     places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
     return [str(folder) for place in places for folder in sorted(place.glob("*/lib"))] + ["/usr/local/cuda/lib64"]
 
 
 class DeviceMemory:
-    """The most memory of a card that was in use, as the driver says, above what was in use before."""
+    """The peak memory of a card according to the driver, above that in use before."""
 
     def __init__(self, kit: Kit) -> None:
         self.index = kit.device.partition(":")[2] or "0"
@@ -249,7 +250,7 @@ class DeviceMemory:
         return self
 
     def watch(self) -> None:
-        """Looks again and again."""
+        """Polls repeatedly."""
         while self.wanted and not self.ended.wait(0.1):
             try:
                 self.most = max(self.most, self.look())
@@ -262,5 +263,5 @@ class DeviceMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The most; absent where nobody says."""
+        """The peak, or None if unknown."""
         return self.most - self.before if self.wanted else None

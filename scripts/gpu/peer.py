@@ -1,10 +1,12 @@
-"""transformers on a device: the tasks of a list, on one loaded model, in bf16 with torch's own attention; and what the device itself can do.
+"""transformers on a device: runs a list of tasks on one loaded model, in bf16 with torch's own attention; or measures
+the device's peak rates.
 
 usage: peer.py --model FOLDER --device DEVICE --tasks FILE
        peer.py --peaks --device DEVICE
-       peer.py --hold BYTES --device DEVICE          (keeps all memory of a device but so many bytes, until its input ends)
+       peer.py --hold BYTES --device DEVICE          (allocates all memory of a device except BYTES, until its input ends)
 
-FILE holds a list of {"name", "work": FILE of scripts/bench/work.py, "batches": [1, 8]} and {"name", "decode": steps}. Prints JSON lines.
+FILE contains a list of {"name", "work": FILE of scripts/bench/work.py, "batches": [1, 8]} and {"name", "decode":
+steps}. Prints JSON lines.
 """
 
 import argparse
@@ -22,18 +24,18 @@ PROMPT = list(range(300, 316))
 
 
 def emit(**fields: object) -> None:
-    """A line of output."""
+    """Prints a line of output."""
     print(json.dumps(fields), flush=True)
 
 
 def wait(device: str) -> None:
-    """Until the device has done what it was given."""
+    """Waits until the device is idle."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
 
 def timed(device: str, run: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """The seconds that a call takes."""
     wait(device)
     start = time.perf_counter()
     run()
@@ -42,7 +44,7 @@ def timed(device: str, run: Callable[[], object]) -> float:
 
 
 def peaks(device: str) -> None:
-    """The rate of a large product in bf16, and of reading and writing memory."""
+    """The rates of a large bf16 product, and of reading and writing memory."""
     size = 8192 if device.startswith("cuda") else 1024
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     timed(device, lambda: [a @ b for _ in range(3)])
@@ -57,7 +59,7 @@ def peaks(device: str) -> None:
 
 
 def hold(device: str, left: int) -> None:
-    """Takes the device's memory but for so much, until standard input ends."""
+    """Allocates all of the device's memory except `left` bytes, until standard input ends."""
     free, _ = torch.cuda.mem_get_info(device)
     held = torch.empty(max(0, free - left), dtype=torch.uint8, device=device)
     emit(held=held.numel(), free=torch.cuda.mem_get_info(device)[0])
@@ -75,7 +77,7 @@ def load(folder: str, device: str):
     try:
         model = kind.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention, device_map=None)
     except ValueError:
-        # T5's summands by distance: not every version has them there.
+        # Not every version of transformers supports T5's position biases with this attention.
         model = kind.from_pretrained(folder, dtype=torch.bfloat16)
         attention = getattr(model.config, "_attn_implementation", "eager")
     emit(version=f"transformers {transformers.__version__}, torch {torch.__version__}", attention=attention)
@@ -83,7 +85,7 @@ def load(folder: str, device: str):
 
 
 def score(model, has_encoder: bool, device: str, work: dict, batch: int) -> list[list[float]]:
-    """The labels' log-probabilities behind each prompt, each from scratch, so many at a time."""
+    """The labels' log-probabilities after each prompt, each from scratch, in batches."""
     answers, prompts = [], work["prompts"]
     for at in range(0, len(prompts), batch):
         ids = torch.tensor(prompts[at : at + batch], device=device)
@@ -97,7 +99,7 @@ def score(model, has_encoder: bool, device: str, work: dict, batch: int) -> list
 
 
 def decode(model, has_encoder: bool, device: str, steps: int) -> float:
-    """Seconds of so many greedy steps of one text, from its second token on."""
+    """Seconds for the greedy steps of one text, from its second token on."""
     prompt = torch.tensor([PROMPT], device=device)
     if has_encoder:
         encoded = model.get_encoder()(prompt)
@@ -120,7 +122,7 @@ def decode(model, has_encoder: bool, device: str, steps: int) -> float:
 
 
 def run(task: dict, model, has_encoder: bool, device: str, repetitions: int) -> None:
-    """A task in its quickest way."""
+    """Runs a task in its fastest way."""
     if "decode" in task:
         decode(model, has_encoder, device, task["decode"])
         seconds = [decode(model, has_encoder, device, task["decode"]) for _ in range(repetitions)]
@@ -140,7 +142,7 @@ def run(task: dict, model, has_encoder: bool, device: str, repetitions: int) -> 
 
 
 def main() -> None:
-    """One model's tasks, or one of the others."""
+    """Runs one model's tasks, or another mode."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--device", default="cpu")

@@ -1,8 +1,8 @@
-"""Models of the shapes that people run, made from a seed in seconds: Python's standard library is all that it needs.
+"""Creates models of common shapes from a seed in seconds, with Python's standard library only.
 
-The speed of a dense model does not depend on what its weights are. Each weight is (q − 7.5) · 2^e with a random q of 4 bits, which Q4_K, Q8_0
-and bf16 all hold exactly: files of one shape in different formats are the same model. Tensors are cut out of one pool of random blocks, whose
-number is a prime above that of any tensor's rows, so that no row comes twice.
+The speed of a dense model does not depend on its weights. Each weight is (q − 7.5) · 2^e with a random 4-bit q, which
+Q4_K, Q8_0 and bf16 represent exactly: files of one shape in different formats are the same model. Tensors are cut from
+one pool of random blocks, whose size is a prime larger than any tensor's number of rows, so that no row repeats.
 
 usage: seeded.py SHAPE FORMAT FOLDER [--small]      FORMAT: bf16 (a folder with safetensors), q4_k or q8_0 (a GGUF)
 """
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "hardening"))
 from tiny_model import ARRAY, F32, STRING, U32, text, value
 
 SEED, BLOCKS, BLOCK, ALIGNMENT = 48, 131101, 256, 32
-# Weights that one process writes as fast as many.
+# Number of weights up to which one process is as fast as several.
 FEW = 10**8
 INT32, BOOL = 5, 7
 # Exponents of weights: their standard deviation is 4.6 times that power of two.
@@ -63,7 +63,8 @@ FORMATS = {"bf16": (30, 512), "q4_k": (12, 144), "q8_0": (8, 272)}
 
 @dataclass
 class Tensor:
-    """A tensor, its scale, and in how many heads its rows are interleaved in GGUF; norms have no scale and are ones."""
+    """A tensor with its scale and the number of heads whose rows are interleaved in GGUF. Norms have no scale and are
+    ones."""
 
     name: str
     shape: list[int]
@@ -74,17 +75,17 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """Weights."""
+        """The number of weights."""
         return self.shape[0] * (self.shape[1] if len(self.shape) > 1 else 1)
 
 
 def config(shape: str, small: bool) -> dict:
-    """`config.json`."""
+    """The content of `config.json`."""
     return SHAPES[shape] | (SMALL[shape] if small else {})
 
 
 def parameters(shape: str, small: bool) -> int:
-    """Weights of matrices without the embeddings: two operations a token each."""
+    """Number of matrix weights without the embeddings: two operations per token each."""
     return sum(t.count for t in tensors(config(shape, small)) if len(t.shape) == 2 and not t.name.startswith(("model.embed", "shared", "lm_head")))
 
 
@@ -94,7 +95,7 @@ def tensors(of: dict) -> list[Tensor]:
 
 
 def llama_tensors(of: dict) -> Iterator[Tensor]:
-    """Those of a llama or Mistral, with their names in GGUF."""
+    """The tensors of a llama or Mistral, with their GGUF names."""
     hidden, inner, vocab, heads, kv = (of[name] for name in ("hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads"))
     keys = hidden // heads * kv
     yield Tensor("model.embed_tokens.weight", [vocab, hidden], USUAL, "token_embd.weight")
@@ -104,7 +105,7 @@ def llama_tensors(of: dict) -> Iterator[Tensor]:
         yield Tensor(f"{under}.self_attn.q_proj.weight", [hidden, hidden], USUAL, f"{there}.attn_q.weight", heads)
         yield Tensor(f"{under}.self_attn.k_proj.weight", [keys, hidden], USUAL, f"{there}.attn_k.weight", kv)
         yield Tensor(f"{under}.self_attn.v_proj.weight", [keys, hidden], USUAL, f"{there}.attn_v.weight")
-        # What goes into the residual stream is scaled down, as in GPT-2.
+        # Projections into the residual stream are scaled down, as in GPT-2.
         yield Tensor(f"{under}.self_attn.o_proj.weight", [hidden, hidden], RESIDUAL, f"{there}.attn_output.weight")
         yield Tensor(f"{under}.post_attention_layernorm.weight", [hidden], None, f"{there}.ffn_norm.weight")
         yield Tensor(f"{under}.mlp.gate_proj.weight", [inner, hidden], USUAL, f"{there}.ffn_gate.weight")
@@ -115,7 +116,7 @@ def llama_tensors(of: dict) -> Iterator[Tensor]:
 
 
 def t5_tensors(of: dict) -> Iterator[Tensor]:
-    """Those of a T5, scaled as its authors initialise it."""
+    """The tensors of a T5, scaled as in its initialisation."""
     hidden, inner, heads, vocab = of["d_model"], of["d_ff"], of["num_heads"], of["vocab_size"]
     wide = heads * of["d_kv"]
     yield Tensor("shared.weight", [vocab, hidden], EMBEDDING)
@@ -140,7 +141,7 @@ def t5_tensors(of: dict) -> Iterator[Tensor]:
 
 
 def in_order(pairs: bytes, of_value: list[bytes]) -> bytes:
-    """What stands for each weight: of 32 bytes first the lower halves, then the upper ones, as in Q4_K."""
+    """The 4-bit values in order: for 32 bytes first the lower halves, then the upper ones, as in Q4_K."""
     width = len(of_value[0])
     halves = []
     for shift in (0, 4):
@@ -153,14 +154,14 @@ def in_order(pairs: bytes, of_value: list[bytes]) -> bytes:
 
 
 def blocks(pairs: bytes, form: str, exponent: int) -> bytes:
-    """The pool in a format: `pairs` holds two weights a byte."""
+    """The pool in a format; each byte of `pairs` contains two weights."""
     if form == "bf16":
         return in_order(pairs, [struct.pack("<f", (q - 7.5) * 2.0**exponent)[2:] for q in range(16)])
     if form == "q8_0":
         scale = struct.pack("<e", 2.0 ** (exponent - 1))
         quants = in_order(pairs, [struct.pack("b", 2 * q - 15) for q in range(16)])
         return b"".join(scale + quants[at : at + 32] for at in range(0, len(quants), 32))
-    # Scales of all eight parts, and what is taken away, of six bits each.
+    # Scales and minimums of all eight sub-blocks, six bits each.
     part = 1 << (exponent + 13)
     low, high = part & 15, part >> 4
     packed = bytes([part | high << 6] * 8 + [low | low << 4] * 4)
@@ -169,7 +170,7 @@ def blocks(pairs: bytes, form: str, exponent: int) -> bytes:
 
 
 class Pool:
-    """Random blocks in a format, of each scale that a model has."""
+    """Random blocks in a format, for each scale of a model."""
 
     def __init__(self, form: str, exponents: set[int]) -> None:
         self.size = FORMATS[form][1]
@@ -177,7 +178,7 @@ class Pool:
         self.pools = {exponent: memoryview(blocks(pairs, form, exponent)) for exponent in exponents}
 
     def cut(self, exponent: int, first: int, count: int) -> list[memoryview]:
-        """So many weights from a block on, around the pool's end where they go beyond it."""
+        """Weights from a block on, wrapping around at the pool's end."""
         pool, at = self.pools[exponent], first % BLOCKS * self.size
         left, pieces = count * self.size // BLOCK, []
         while left:
@@ -205,14 +206,14 @@ def data(pool: Pool, form: str, index: int, tensor: Tensor) -> Iterator[memoryvi
 
 
 def size_of(form: str, tensor: Tensor) -> int:
-    """Its bytes."""
+    """A tensor's size in bytes."""
     if tensor.exponent is None:
         return tensor.count * (2 if form == "bf16" else 4)
     return tensor.count * FORMATS[form][1] // BLOCK
 
 
 def write_tensor(work: tuple[Path, int, Tensor]) -> None:
-    """Writes one tensor at its place; the pool is what the process was forked with."""
+    """Writes one tensor at its offset; the pool is inherited from the parent process."""
     path, index, tensor = work
     with path.open("r+b", buffering=1 << 20) as file:
         file.seek(tensor.offset)
@@ -225,7 +226,7 @@ FORM: str
 
 
 def write(path: Path, form: str, header: bytes, all_tensors: list[Tensor]) -> None:
-    """Header and tensors, by all processors."""
+    """Writes header and tensors with all processors."""
     global POOL, FORM
     POOL, FORM = Pool(form, {t.exponent for t in all_tensors if t.exponent is not None}), form
     path.write_bytes(header)
@@ -245,7 +246,7 @@ def write(path: Path, form: str, header: bytes, all_tensors: list[Tensor]) -> No
 
 
 def tokenizer(of: dict) -> tuple[dict, dict]:
-    """A tokenizer with a row for each of the model's: that of a golden checkpoint, and tokens that no text has."""
+    """A tokenizer of the model's vocabulary size: that of a golden checkpoint, and tokens that occur in no text."""
     source = ROOT / "tests/goldens/models" / ("tiny-flan-t5" if of["model_type"] == "t5" else "llama")
     spec, settings = (json.loads((source / name).read_text(encoding="utf-8")) for name in ("tokenizer.json", "tokenizer_config.json"))
     vocabulary = spec["model"]["vocab"]
@@ -267,7 +268,7 @@ def labels(of: dict) -> list[int]:
 
 
 def write_folder(folder: Path, of: dict, all_tensors: list[Tensor]) -> None:
-    """A folder as Hugging Face has them."""
+    """Writes a Hugging Face folder."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(of, indent=1))
     for name, content in zip(("tokenizer.json", "tokenizer_config.json"), tokenizer(of), strict=True):
@@ -283,7 +284,7 @@ def write_folder(folder: Path, of: dict, all_tensors: list[Tensor]) -> None:
 
 
 def write_gguf(path: Path, of: dict, form: str, all_tensors: list[Tensor]) -> None:
-    """A GGUF of a llama, all matrices in one type."""
+    """Writes a GGUF of a llama, all matrices in one type."""
     spec, settings = tokenizer(of)
     vocabulary = sorted(spec["model"]["vocab"], key=spec["model"]["vocab"].get)
     special = {token["content"] for token in spec["added_tokens"]}
@@ -327,7 +328,7 @@ def write_gguf(path: Path, of: dict, form: str, all_tensors: list[Tensor]) -> No
 
 
 def make(shape: str, form: str, folder: Path, small: bool) -> Path:
-    """The model's path; what is there already is kept, and it is there whole or not at all."""
+    """Creates a model atomically unless it exists; returns its path."""
     of = config(shape, small)
     path = folder / (f"{shape}-{form}" if form == "bf16" else f"{shape}-{form}.gguf")
     if path.exists():
@@ -344,7 +345,7 @@ def make(shape: str, form: str, folder: Path, small: bool) -> Path:
 
 
 def main() -> None:
-    """Makes a model."""
+    """Creates a model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("format", choices=FORMATS)

@@ -1,4 +1,5 @@
-"""Parts of `scripts/gpu/run` that measure: models of known shapes, ours and transformers on the same weights, one after the other."""
+"""Measurements of `scripts/gpu/run`: models of known shapes, with ours and transformers on the same weights, one after
+the other."""
 
 import json
 import multiprocessing
@@ -21,7 +22,7 @@ PREFILL, DECODE, REPETITIONS = 512, 128, 3
 
 @dataclass
 class Shape:
-    """A shape, the formats that are measured, and a long prompt where its window is to be passed."""
+    """A shape, the formats to measure, and the length of a prompt that exceeds its window."""
 
     name: str
     formats: list[str] = field(default_factory=lambda: ["bf16"])
@@ -32,7 +33,7 @@ SHAPES = [Shape("llama-8b", ["bf16", "q4_k"]), Shape("flan-t5-xl"), Shape("mistr
 
 
 class Makers:
-    """Makes models in another process, in the order in which they are measured, while other parts run."""
+    """Creates models in another process while other parts run, in the order in which they are measured."""
 
     def __init__(self, kit: Kit) -> None:
         self.pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
@@ -40,7 +41,7 @@ class Makers:
         self.made = {key: self.pool.submit(seeded.make, *key, kit.folder / "models", kit.small) for key in wanted}
 
     def path(self, kit: Kit, shape: str, form: str) -> Path:
-        """A model that was made."""
+        """The path of a model; waits until it is created."""
         try:
             return self.made[shape, form].result(timeout=kit.left(300))
         except TimeoutError:
@@ -49,7 +50,7 @@ class Makers:
             raise Failed(f"{shape} in {form} was not made: {error}") from None
 
     def end(self) -> None:
-        """No more models; one that is being made is left."""
+        """Stops; an unfinished model is abandoned."""
         for process in list((self.pool._processes or {}).values()):
             process.kill()
         self.pool.shutdown(wait=False, cancel_futures=True)
@@ -72,17 +73,17 @@ def tasks(kit: Kit, shape: Shape) -> dict[str, tuple[Path | None, int]]:
 
 
 def unit_of(name: str) -> str:
-    """What is counted."""
+    """The unit of a work's rate."""
     return "prompts/s" if name == "job" else "tokens/s"
 
 
 def rate(name: str, count: int, seconds: float) -> float:
-    """Tokens or prompts a second."""
+    """Tokens or prompts per second."""
     return (int(name.split()[1]) if name.startswith("prefill") else count) / seconds
 
 
 def rows(kit: Kit, shape: Shape, form: str, engine: str, timed: dict[str, list[float]], counts: dict[str, int], **more: object) -> None:
-    """Keeps a row for each work."""
+    """Records a row for each work."""
     for name, seconds in timed.items():
         value = rate(name, counts[name], statistics.median(seconds))
         kit.row("speeds", shape=shape.name, format=form, engine=engine, work=name, rate=value, unit=unit_of(name), seconds=seconds, **more)
@@ -90,7 +91,7 @@ def rows(kit: Kit, shape: Shape, form: str, engine: str, timed: dict[str, list[f
 
 
 def told(kit: Kit, path: Path, todo: dict[str, tuple[Path | None, int]]) -> int | None:
-    """Bytes that a dry run says of the job."""
+    """Bytes that a dry run reports for the job."""
     prompts = json.loads(todo["job"][0].read_text())["prompts"]
     asked = kit.folder / "work" / "asked.jsonl"
     requests = [{"id": str(index), "tokens": prompt, "labels": {"A": ["A"], "B": ["B"]}} for index, prompt in enumerate(prompts)]
@@ -101,7 +102,7 @@ def told(kit: Kit, path: Path, todo: dict[str, tuple[Path | None, int]]) -> int 
 
 
 def ours(kit: Kit, shape: Shape, form: str, path: Path, todo: dict[str, tuple[Path | None, int]]) -> dict[str, list]:
-    """Our own runtime; the answers to each work."""
+    """Runs our runtime; returns the answers to each work."""
     memory_told = told(kit, path, todo)
     files = ",".join(str(file) for file, _ in todo.values() if file)
     repetitions = 0 if kit.no_run else REPETITIONS
@@ -126,7 +127,7 @@ def size(path: Path) -> int:
 
 
 def peer(kit: Kit, shape: Shape, path: Path, todo: dict[str, tuple[Path | None, int]]) -> dict[str, list]:
-    """transformers on the same weights."""
+    """Runs transformers on the same weights."""
     if not kit.has_torch:
         raise Skipped("not measured: there is no PyTorch with transformers here")
     listed = kit.folder / "work" / f"{shape.name}-tasks.json"
@@ -162,7 +163,7 @@ def furthest(mine: dict[str, list], theirs: dict[str, list]) -> dict[str, float]
 
 
 def measure(kit: Kit, shape: Shape, makers: Makers) -> None:
-    """A shape in its formats, and beside it the peer on its bf16 weights."""
+    """Measures a shape in its formats, and the peer on its bf16 weights."""
     todo, answers, problems = tasks(kit, shape), {}, []
     for form in shape.formats:
         path = makers.path(kit, shape.name, form)
@@ -187,13 +188,13 @@ def measure(kit: Kit, shape: Shape, makers: Makers) -> None:
 
 
 def remove(path: Path) -> None:
-    """A model that was measured makes room for the next."""
+    """Deletes a measured model, to make room for the next."""
     for file in [*path.iterdir(), path] if path.is_dir() else [path]:
         file.rmdir() if file.is_dir() else file.unlink()
 
 
 def peaks(kit: Kit) -> None:
-    """What the device can do, by torch."""
+    """The device's peak rates, measured with torch."""
     if not kit.has_torch:
         raise Skipped("not measured: there is no PyTorch here")
     script = ROOT / "scripts/gpu/peer.py"

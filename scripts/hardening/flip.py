@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Turns single bits of the answers that a run has kept, of its own and of those that runs share, and looks what becomes of it.
+"""Flips single bits in the stored answers of a run or of a shared cache, and checks the effect.
 
-Half of the bits are turned in the `answers.sqlite` of a finished run, which is then checked, shown and resumed; the other half in a folder that is given by `--cache`, from which a new run takes its answers.
-Each must be refused (exit code 2, with the file's name, and the run as it was), healed (the answer is asked again, with a word) or without effect: tables and summary are byte for byte what they were.
+Half of the bits are flipped in `answers.sqlite` of a finished run, which is then checked, shown and resumed. The other
+half are flipped in a folder for `--cache`, from which a new run takes its answers. Each must be rejected (exit code 2,
+naming the file, with the run unchanged), repaired (the answer is recomputed, with a message) or without effect: tables
+and summary are byte-identical.
 
 usage: flip.py [--probity BINARY] [--model SMOLLM2.gguf] [--count 1000] [--seed 1] [--folder FOLDER]
 """

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Kills runs at random instants, makes system calls fail under them, and looks whether anything was lost or is silently wrong.
+"""Kills runs at random times, makes their system calls fail, and checks that nothing is lost or silently wrong.
 
-Seven commands on the tiny model (see tiny_model.py) are killed by SIGKILL: while they start, in their middle, while they write tables, while a resume clears what a finished run
-had written, and just before a system call that writes, renames or removes a file. Killed runs are gone on with, and most of these are killed again. After every kill
+Seven commands on the tiny model (see tiny_model.py) are killed with SIGKILL: during start, in the middle, while writing
+tables, while a resume clears the output of a finished run, and just before a system call that writes, renames or
+removes a file. Killed runs are resumed, and most are killed again. After every kill
 
-  - the manifest is whole; where it says `finished`, every file is as a run that was let be writes it;
-  - the database of answers is whole, each answer in it is the one of a run that was let be, and none that was there is gone;
-  - each whole line of a table is the line of a run that was let be;
+  - the manifest is complete; if it says `finished`, every file equals that of an undisturbed run;
+  - the database of answers is intact, each answer equals that of an undisturbed run, and none is lost;
+  - each complete line of a table equals that of an undisturbed run;
 
-and after the last resume everything is, byte for byte, and `probity check` says so. Where single system calls fail (strace --inject), a run ends well or says why, ends by itself,
-and can be gone on with.
+and after the last resume everything is byte-identical, and `probity check` confirms it. If single system calls fail
+(strace --inject), a run succeeds or reports the reason, exits normally, and can be resumed.
 
 usage: kill.py [--probity BINARY] [--model SMOLLM2.gguf] [--kills 1000] [--faults 200] [--seed 1] [--folder FOLDER] [--out TABLE.json]
 """
@@ -37,7 +38,7 @@ FAULTS = {
 
 
 class Wrong(Exception):
-    """Something was lost, or is not what it says."""
+    """Data were lost or are wrong."""
 
 
 def check_manifest(job: runs.Job, out: Path) -> None:
@@ -49,7 +50,7 @@ def check_manifest(job: runs.Job, out: Path) -> None:
     except ValueError as error:
         raise Wrong(f"the manifest is broken: {error}") from error
     if status == "finished":
-        # Beside it may lie what the next run had begun to write.
+        # The next run's partial output may be beside it.
         check_results(job, out, but=".part")
     elif status not in ("running", "interrupted", "failed"):
         raise Wrong(f"the manifest says {status}")
@@ -120,9 +121,9 @@ class Bench:
         return out
 
     def count_calls(self, job: runs.Job) -> dict[str, int]:
-        """How often an undisturbed run makes each system call."""
+        """The number of each system call in an undisturbed run."""
         log = self.folder / "calls"
-        # The last is made once the system's loader has done its work.
+        # The last one is made after the system's loader has finished.
         traced = ["strace", "-f", "-o", str(log), "-e", f"trace={CALLS},mmap,set_robust_list"]
         check_words(runs.run(self.probity, job, self.fresh("counted"), before=traced), well=True)
         found = re.findall(r"^\d+ +(\w+)\(", log.read_text(errors="replace"), re.MULTILINE)
@@ -130,7 +131,7 @@ class Bench:
         return dict(collections.Counter(found))
 
     def kill(self, job: runs.Job, out: Path, phase: str, more: list[str]) -> bool:
-        """Whether the process was still there to be killed."""
+        """Kills a process; returns whether it was still running."""
         command = [str(self.probity), "--quiet", *(part.format(out=out) for part in job.arguments), *more]
         if phase == "call":
             name = self.random.choice([name for name in CALLS.split(",") if name in self.calls[job.name]])
@@ -154,7 +155,7 @@ class Bench:
         return killed
 
     def finish(self, job: runs.Job, out: Path) -> None:
-        """Goes on to the end and holds everything against a run that was let be."""
+        """Resumes to the end and compares everything with an undisturbed run."""
         check_words(runs.run(self.probity, job, out, more=self.resume(job, out)), well=True)
         check_results(job, out)
         if job.answers and check_answers(job, out, self.folder / "scratch", self.known[job.name], {}) != self.known[job.name]:
@@ -169,11 +170,11 @@ class Bench:
                 raise Wrong(f"check says {checked.stdout}{checked.stderr}")
 
     def resume(self, job: runs.Job, out: Path) -> list[str]:
-        """What goes on: where nothing was written yet, the command itself does."""
+        """The command that continues; if nothing was written yet, the original command."""
         return job.resume if any(out.iterdir()) else []
 
     def chain(self, job: runs.Job, phase: str, most: int) -> collections.Counter:
-        """A run that is killed up to so many times, and gone on with."""
+        """Kills and resumes a run up to `most` times."""
         out = self.fresh("killed")
         counted: collections.Counter = collections.Counter()
         if phase == "resume":
@@ -193,16 +194,16 @@ class Bench:
         return counted
 
     def fault(self, job: runs.Job) -> tuple[str, str]:
-        """A run one of whose system calls fails, and how it ended."""
+        """Makes one system call of a run fail; returns how the run ended."""
         name = self.random.choice([name for name in FAULTS if self.calls[job.name].get(name, 0) > self.loaders[job.name].get(name, 0)])
-        # What fails under the loader ends the process before any code of ours runs.
+        # A failure in the loader ends the process before any of our code runs.
         first = self.loaders[job.name].get(name, 0) + 1
         turn, error = self.random.randint(first, self.calls[job.name][name]), self.random.choice(FAULTS[name])
         out = self.fresh("faulty")
         traced = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={name}", "-e", f"inject={name}:error={error}:when={turn}"]
         self.told = f"{name} fails with {error}, time {turn}"
         ran = runs.run(self.probity, job, out, before=traced)
-        # Where a thread gets no memory before any code of ours runs in it, Rust's start of it aborts.
+        # Rust aborts if a thread gets no memory before its first line of code.
         aborted = "failed to allocate an alternative stack" in ran.stderr
         if not aborted:
             check_words(ran, well=False)
@@ -220,7 +221,7 @@ def main() -> int:
     parser = runs.arguments(__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="write the counts here as JSON")
+    parser.add_argument("--out", type=Path, help="write the counts to this file as JSON")
     given = parser.parse_args()
     folder = runs.workplace(given)
     bench = Bench(given, folder)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Changes a model's files at random, thousands of times, and looks how they are received.
+"""Changes a model's files at random, thousands of times, and checks the reaction.
 
-A fifth each: a GGUF, a safetensors file, config.json, tokenizer.json and the chat template, of tiny models. Some changes are blind (bits, bytes, cuts), some know the format (a number
-is another, a key stands twice, a value has another kind, a tensor another place). With each changed model one sample is compared, and then
+A fifth each changes a GGUF, a safetensors file, config.json, tokenizer.json and the chat template of tiny models. Some
+changes are blind (bits, bytes, truncation), some use the format (another number, a repeated key, a value of another
+type, a tensor at another offset). One sample is compared with each changed model, and then
 
-  - the process has ended by itself, with 0 or 2: no panic, no abort;
-  - it took under 2 GB and 20 s;
-  - where it was refused, the error names the file;
-  - where it was accepted and answers as before, well;
-  - where it answers otherwise, it is another model, and the manifest says so by another fingerprint: nothing in a file of weights tells one number from another. Its answers
-    are probabilities all the same.
+  - the process has exited normally, with 0 or 2: no panic, no abort;
+  - it used under 2 GB and 20 s;
+  - if the model was rejected, the error names the file;
+  - if it was accepted and the answers are unchanged, all is well;
+  - if the answers differ, it is another model, and the manifest has another fingerprint, because no number in a file of weights is wrong in itself. Its answers must still be probabilities.
 
 usage: mutate.py [--probity BINARY] [--model SMOLLM2.gguf] [--count 10000] [--seed 1] [--folder FOLDER]
 """
@@ -37,7 +37,7 @@ LIMITS = {"bytes": 2 << 30, "seconds": 20}
 
 
 def blind(drawn: random.Random, data: bytes, most: int) -> bytes:
-    """Bits turned, bytes set, stretches cut out, doubled or moved, in the first `most` bytes."""
+    """Flips bits, sets bytes, and removes, doubles or moves spans in the first `most` bytes."""
     data = bytearray(data)
     for _ in range(drawn.choice([1, 1, 1, 2, 4])):
         end = max(1, min(most, len(data)))
@@ -70,13 +70,13 @@ def places(value, path=()):
         for key, inner in value.items():
             yield from places(inner, (*path, key))
     elif isinstance(value, list):
-        # Long lists are alike inside.
+        # Elements of long lists are similar.
         for at in {*range(min(4, len(value))), *range(max(0, len(value) - 2), len(value))}:
             yield from places(value[at], (*path, at))
 
 
 def structured(drawn: random.Random, document) -> bytes:
-    """A JSON document with values removed, replaced, moved, repeated, or a key twice."""
+    """A JSON document with values removed, replaced, moved or repeated, or with a repeated key."""
     document = copy.deepcopy(document)
     twice = False
     for _ in range(drawn.choice([1, 1, 2, 3])):
@@ -112,7 +112,7 @@ def gguf(drawn: random.Random, data: bytes) -> bytes:
     header = 60_000
     if drawn.random() < 0.5:
         return blind(drawn, data, header if drawn.random() < 0.9 else len(data))
-    # Around the name of a field or tensor, where its kind, sizes and place stand.
+    # Around the name of a field or tensor, near its type, sizes and offset.
     names = [b"llama.", b"general.", b"tokenizer.ggml.", b"blk.", b"token_embd", b"output_norm"]
     found = []
     for name in names:
@@ -160,7 +160,7 @@ def template(drawn: random.Random, data: bytes) -> bytes:
 
 
 def one(bench, folder: Path):
-    """Compares the sample with a model: exit code, words, kilobytes, seconds, answers and fingerprint."""
+    """Runs the sample with a model: exit code, output, kilobytes, seconds, answers and fingerprint."""
     shutil.rmtree(bench["out"], ignore_errors=True)
     command = [bench["probity"], "--quiet", "compare", "--model", folder, "--data", bench["data"], "--attribute", "quality", "--format", "chat", "--out", bench["out"]]
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What the scripts share: the runs that are disturbed, and what they must have come to."""
+"""Code shared by the scripts: the runs to disturb, and their expected results."""
 
 import argparse
 import atexit
@@ -19,7 +19,7 @@ WORDS = "the a river court ruled on water rights in three states after years of 
 
 @dataclass
 class Job:
-    """A command, and where it writes: `{out}` is a fresh folder."""
+    """A command and its output: `{out}` is a new folder."""
 
     name: str
     arguments: list[str]
@@ -36,14 +36,14 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probity", type=Path, default=ROOT / "target/release/probity", help="the binary [default: target/release/probity]")
     smollm2 = ROOT / "target/models/smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf"
-    parser.add_argument("--model", type=Path, default=smollm2, help="SmolLM2's GGUF, of which the tiny model is made [default: that of the tests]")
+    parser.add_argument("--model", type=Path, default=smollm2, help="SmolLM2's GGUF, from which the tiny model is made [default: that of the tests]")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
+    parser.add_argument("--folder", type=Path, help="work in this folder and keep it [default: a temporary folder]")
     return parser
 
 
 def workplace(given: argparse.Namespace) -> Path:
-    """The folder to work in; a temporary one goes with the process."""
+    """The working folder; a temporary one is deleted at exit."""
     if given.folder:
         given.folder.mkdir(parents=True, exist_ok=True)
         return given.folder
@@ -79,7 +79,7 @@ def methods(model: Path, data: Path, prompts: Path) -> list[Job]:
 
 
 def write_data(folder: Path) -> tuple[Path, Path]:
-    """Seeded samples and prompts."""
+    """Writes seeded samples and prompts."""
     drawn = random.Random(3)
 
     def text(words: int) -> str:
@@ -102,14 +102,14 @@ def tiny(source: Path, folder: Path) -> Path:
 
 
 def results(out: Path) -> dict[str, bytes]:
-    """What a run has written, but for what tells times: its manifest and the bytes of its database."""
+    """The bytes of a run's files; empty for its manifest, which has times, and its databases."""
     files = [path for path in sorted(out.rglob("*")) if path.is_file()]
     kept = {str(path.relative_to(out)): path.read_bytes() for path in files if path.name != "manifest.json" and "sqlite" not in path.name}
     return kept | {str(path.relative_to(out)): b"" for path in files if path.name == "manifest.json" or path.suffix == ".sqlite"}
 
 
 def answers(database: Path, scratch: Path) -> dict:
-    """The rows of a database that may have been left by a kill, read from a copy."""
+    """The rows of a database after a kill, read from a copy."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     for path in database.parent.glob(database.name + "*"):
@@ -128,6 +128,6 @@ def answers(database: Path, scratch: Path) -> dict:
 
 
 def run(probity: Path, job: Job, out: Path, more: list[str] = [], before: list[str] = [], limit: float = 120) -> subprocess.CompletedProcess:
-    """The job to its end."""
+    """Runs the job to its end."""
     command = [*before, str(probity), "--quiet", *(part.format(out=out) for part in job.arguments), *more]
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a model that is read like a real one and computes in no time: SmolLM2's header, chat template and tokenizer, cut to its first tokens, and two
-layers of seeded random weights. Thousands of runs can be made with it where a matter is files and processes and not what a model says.
+"""Writes a tiny model with a real structure: SmolLM2's header, chat template and tokenizer, cut to its first tokens,
+and two layers of seeded random weights. It allows thousands of runs in tests of files and processes, where the answers
+do not matter.
 
 usage: tiny_model.py SMOLLM2.gguf OUT.gguf
 """
@@ -61,7 +62,7 @@ def value(kind: int, of) -> bytes:
 
 
 def cut(metadata: dict) -> dict:
-    """The metadata with sizes of the tiny model, the first tokens, and the merges that lead to them."""
+    """The metadata with sizes of the tiny model, the first tokens, and the merges that produce them."""
     cut = dict(metadata)
     tokens = metadata["tokenizer.ggml.tokens"][1][1][:TOKENS]
     known = set(tokens)
@@ -83,7 +84,7 @@ def cut(metadata: dict) -> dict:
 
 
 def shapes() -> dict[str, list[int]]:
-    """Tensors by name, each with its rows last as GGUF has them."""
+    """Tensors by name, each with its rows last, as in GGUF."""
     kv = HIDDEN // HEADS * KV_HEADS
     found = {"token_embd.weight": [HIDDEN, TOKENS], "output_norm.weight": [HIDDEN]}
     for layer in range(LAYERS):
@@ -96,7 +97,7 @@ def shapes() -> dict[str, list[int]]:
 
 
 def make(source: Path) -> bytes:
-    """The tiny model's file, the same for the same source."""
+    """Writes the tiny model; the result depends only on the source."""
     reader = Reader(source.read_bytes())
     metadata = cut(reader.metadata)
     drawn = random.Random(SEED)
@@ -105,7 +106,7 @@ def make(source: Path) -> bytes:
         count = 1
         for size in shape:
             count *= size
-        # Norms near one; the rest so that activations keep their size.
+        # Norms near one; other weights such that activations keep their size.
         centre, width = (1.0, 0.1) if len(shape) == 1 else (0.0, 2.0 / shape[0] ** 0.5)
         block = struct.pack(f"<{count}f", *(centre + width * drawn.gauss(0.0, 1.0) for _ in range(count)))
         block += bytes(-len(block) % ALIGNMENT)

@@ -180,7 +180,7 @@ fn what_cannot_be_examined_is_told_with_its_file_and_line() {
     world.file("long.jsonl", lines(&[unit(&"word ".repeat(30))]));
     refused("--units", "long.jsonl", &["long.jsonl:1", "30 words", "--unit-words"]);
     world.file("gold.jsonl", "{\"unit\": \"a.txt/1.1\", \"label\": \"right\"}\n");
-    refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "none of correct, incorrect, unrelated"]);
+    refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "is not one of correct, incorrect, unrelated"]);
     refused("--encoder", &tiny().display().to_string(), &["encoder"]);
 }
 
@@ -223,7 +223,9 @@ fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
         command.env_remove("PROBITY_MODELS");
         command.envs(std::env::var("PROBITY_MODELS").map(|folder| ("PROBITY_MODELS", folder)));
         let ran = Ran::from(command.output().expect("started")).exits(0);
-        assert!(ran.stdout.contains("Agreement with human labels of claims"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("recall: Agreement with human labels on "), "{}", ran.stdout);
+        let tables = world.all_tables(verdict);
+        assert!(tables.contains("Agreement with human labels of claims"), "{tables}");
     }
     let rows = world.rows("label/precision.jsonl");
     assert_eq!(rows.len(), 16);

@@ -65,7 +65,7 @@ fn a_broken_table_stops_a_run_before_a_model_is_loaded() {
         "line 2: column `coh` (score.coherence): `good` is not a finite number",
         "line 4: column `winner` (preference): `2` is ambiguous, because candidates may count from 0 or from 1; they \
          are `sum a`, `human`",
-        "--map preference.1=sum a --map preference.2=human from 1",
+        "--map preference.1=sum a --map preference.2=human to count from 1",
     ]);
 }
 
@@ -79,11 +79,13 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
         "hint: did you mean `article`? the columns are `doc`, `article`, `sum a`",
     ]);
     run(&world, &check, &["--map", "contxt=article"]).fails_with(&["unknown field `contxt` (did you mean `context`?)"]);
-    run(&world, &check, &[])
-        .fails_with(&["no column is a candidate", "hint: map one: --map candidate=COLUMN; the columns are `doc`"]);
+    run(&world, &check, &[]).fails_with(&[
+        "no column is mapped to a candidate",
+        "hint: map one: --map candidate=COLUMN; the columns are `doc`",
+    ]);
     let own = world.file("own.csv", "id,source,a\n1,c,x\n");
     run(&world, &["data", "convert", &own], &["--map", "candidate=a"]).fails_with(&[
-        "no column is the context",
+        "no column is mapped to the context",
         "hint: map one: --map context=COLUMN, or --map context:= for none; the columns are `id`, `source`",
     ]);
     // A column with a field's name is that field.
@@ -193,12 +195,12 @@ fn an_existing_file_is_replaced_only_when_asked() {
     let convert = ["data", "convert", &data, "--out", &out];
     world
         .run(&convert)
-        .fails_with(&["mine.jsonl exists", "hint: choose another name, or replace the file with --overwrite"]);
+        .fails_with(&["mine.jsonl already exists", "hint: choose another name, or replace the file with --overwrite"]);
     assert_eq!(world.read("mine.jsonl"), "mine");
     world.run(&[&convert[..], &["--overwrite"]].concat()).exits(0);
     assert!(world.read("mine.jsonl").starts_with("{\"id\":\"1\""));
     let set = world.file("l.json", r#"[{"input": "i", "output_1": "a", "output_2": "b", "label": 1}]"#);
-    world.run(&["import", "llmbar", &set, "--out", &out]).fails_with(&["mine.jsonl exists"]);
+    world.run(&["import", "llmbar", &set, "--out", &out]).fails_with(&["mine.jsonl already exists"]);
     world.run(&["import", "llmbar", &set, "--out", &out, "--overwrite"]).exits(0);
 }
 

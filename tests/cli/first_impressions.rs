@@ -31,7 +31,7 @@ fn an_ab_test_without_gold_says_who_won_and_how_far_to_trust_it_in_its_first_lin
     assert!(
         says.contains(" of 6 samples")
             && says.contains("sign test")
-            && [" beats ", "are level", "No winner: ", "No clear winner: "].iter().any(|form| says.contains(form)),
+            && [" beats ", " tie: ", "No winner: ", "No clear winner: "].iter().any(|form| says.contains(form)),
         "{says}"
     );
     let trust = first.next().expect("a second line");
@@ -54,13 +54,17 @@ fn nothing_printed_is_wider_than_the_terminal_and_a_pipe_has_every_row_in_one_li
     for (width, out) in [(60, "narrow"), (80, "usual")] {
         let compare = [&compare(&model, &data)[..], &["--quiet", "--out", out]].concat().join(" ");
         // Standard output is a terminal of this width; a terminal without rows would have no size.
-        let run = format!("stty rows 24 cols {width} && {} {compare}", env!("CARGO_BIN_EXE_probity"));
+        let probity = env!("CARGO_BIN_EXE_probity");
+        let run = format!("stty rows 24 cols {width} && {probity} {compare} && {probity} show {out} --all");
         let mut script = world.program("script");
         let ran = Ran::from(script.args(["-qec", &run, "/dev/null"]).output().expect("started")).exits(0);
-        // The signature is one word, so that it can be copied.
-        let printed = ran.stdout.lines().map(str::trim_end).filter(|line| !line.starts_with("compare|"));
+        // A long word, such as the signature or a checksum, has a line of its own, so that it can be copied.
+        let printed = ran.stdout.lines().map(str::trim_end).filter(|line| line.trim().contains([' ', '─']));
         let wide: Vec<&str> = printed.filter(|line| line.chars().count() > width).collect();
-        assert!(wide.is_empty() && ran.stdout.contains("Position and mass"), "{width}: {wide:#?}\n{}", ran.stdout);
+        assert!(wide.is_empty(), "{width}: {wide:#?}\n{}", ran.stdout);
+        // Once by the run, and once among all tables.
+        assert_eq!(ran.stdout.matches("Candidates (mean-prob)").count(), 2, "{width}\n{}", ran.stdout);
+        assert_eq!(ran.stdout.matches("Position and mass").count(), 1, "{width}\n{}", ran.stdout);
     }
     let mut piped = world.command(&[&compare(&model, &data)[..], &["--out", "piped"]].concat());
     let ran = Ran::from(piped.env("COLUMNS", "60").output().expect("started")).exits(0);

@@ -155,7 +155,7 @@ fn two_candidates_of_one_run_are_held_against_each_other_by_comparisons_in_both_
     let difference = 2.0 * share / 24.0 - 1.0;
     assert!((one["difference"].as_f64().expect("a number") - difference).abs() < 1e-12, "{one}");
     let shown = world.run(&["gate", "run", "--candidates", "new,old"]).stdout;
-    assert!(shown.contains("is the better one, debiased, as in the run's scores"), "{shown}");
+    assert!(shown.contains("the candidate is better, debiased, as in the run's scores"), "{shown}");
     let slip = world.run(&["gate", "run", "--candidates", "nwe,old"]);
     slip.fails_with(&["--candidates: there is no candidate `nwe`", "did you mean `new`? there are `new`, `old`"]);
 }

@@ -130,6 +130,12 @@ impl World {
         Ran::from(self.command(arguments).output().expect("started"))
     }
 
+    /// All tables of a run with their notes, its cost and its signature.
+    #[track_caller]
+    pub(crate) fn all_tables(&self, run: &str) -> String {
+        self.run(&["show", run, "--all"]).exits(0).stdout
+    }
+
     /// Runs the command with a closed standard output, as with `| true`.
     pub(crate) fn run_unread(&self, arguments: &[&str]) -> Ran {
         let (reader, writer) = std::io::pipe().expect("a pipe");

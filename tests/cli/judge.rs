@@ -38,7 +38,8 @@ fn a_panel_judges_one_model_after_another_and_a_resumed_one_asks_nothing_again()
     let panel = ["--verdict", "label", "--panel", &other];
     let ran = judge(&world, "run", &panel).exits(0);
     assert_eq!(ran.stderr.matches("loaded in").count(), 2, "{}", ran.stderr);
-    assert!(ran.stdout.contains("Agreement between judges") && ran.stdout.contains("panel"), "{}", ran.stdout);
+    let tables = world.all_tables("run");
+    assert!(tables.contains("Agreement between judges") && tables.contains(" panel "), "{tables}");
     let verdicts = world.rows("run/verdicts.jsonl");
     // Two judges, three pairs, both orders.
     assert_eq!(verdicts.len(), 12);

@@ -103,7 +103,7 @@ fn tasks_are_asked_in_their_order_each_answer_is_a_line_and_the_end_says_what_to
     let ran = labelling.interrupt().exits(0);
     assert_eq!(ran.stdout, "", "the address is all of it");
     for part in [
-        "1 candidate without text", "4 tasks; open the address in a browser", "3 labels given, 1 of 4 tasks left",
+        "1 candidate without text", "4 tasks; open the address in a browser", "3 labels added, 1 of 4 tasks left",
         "probity meta --scores RUN --labels labels.jsonl",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
@@ -148,13 +148,13 @@ fn a_command_that_was_killed_while_it_wrote_is_gone_on_from() {
         assert_eq!((&status["done"], status["task"].is_null()), (&json!(task + 1), task == 5));
     }
     let ran = labelling.0.wait().exits(0);
-    for part in ["was incomplete", "2 of them already done", "4 labels given, 0 of 6 tasks left, 1 skipped"] {
+    for part in ["was incomplete", "2 of them already done", "4 labels added, 0 of 6 tasks left, 1 skipped"] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
     assert_eq!((world.rows("labels.jsonl").len(), world.read("labels.jsonl").starts_with(&whole)), (6, true));
     // With everything done it exits at once. Another annotator has all tasks left.
     let ran = Labelling::start(&world, &["--attribute", "flow", "--until-done"]).0.wait().exits(0);
-    assert!(ran.stderr.contains("0 labels given, 0 of 6 tasks left"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("0 labels added, 0 of 6 tasks left"), "{}", ran.stderr);
     let other = Labelling::start(&world, &["--attribute", "flow", "--annotator", "bob"]);
     assert_eq!(other.status()["done"], 0);
     let elsewhere = world.command(&["label", "--data", "samples.jsonl", "--attribute", "flow", "--out", "other.jsonl"]);
@@ -326,7 +326,7 @@ fn what_cannot_be_asked_or_kept_is_refused_by_file_and_line_before_anything_is_w
     let tied = world.file("tie.jsonl", lines(&[tie]));
     world.run(&["label", "--data", &tied, "--out", "l.jsonl"]).fails_with(&[
         "line 1 of",
-        "tie.jsonl: field `candidates[1].id`: a candidate called `tie`",
+        "tie.jsonl: field `candidates[1].id`: a candidate named `tie` is ambiguous",
         "hint: use another id",
     ]);
     let alone = json!({"id": "one", "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": " "}]});

@@ -203,7 +203,7 @@ fn a_text_whose_file_was_changed_makes_another_run() {
     world.file("t.j2", "{{ candidate }} {{ context }} {{ attribute }}");
     resumed().fails_with(&["run holds another run: the file of --template differs"]);
     std::fs::remove_file(world.path("c.txt")).expect("there");
-    resumed().fails_with(&["--criteria: cannot read c.txt", "hint: the file behind the @ must be there"]);
+    resumed().fails_with(&["--criteria: cannot read c.txt", "hint: pass an existing file after the @"]);
     assert_eq!(world.read("run/scores.jsonl"), before);
 }
 

@@ -184,7 +184,7 @@ fn short_help_shows_what_people_choose_and_long_help_everything_in_groups() {
             count(&long)
         );
         assert!(
-            !short.contains("--compute") && short.contains("--help everything") && !long.contains("--token-budget"),
+            !short.contains("--compute") && short.contains("--help all") && !long.contains("--token-budget"),
             "{short}"
         );
         for part in

@@ -412,7 +412,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         ("checks", lines(&[&checks[..1], &checks[..1]].concat()), "checks-wrong.jsonl:2: "),
         ("checks", "{\"yes\": \"perhaps\", \"outcome\": \"scored\"}".into(), "checks-wrong.jsonl:1: invalid type"),
         ("checks", "{broken".into(), "line 1"),
-        ("checked", lines(&checks), "it has: claims, checks, summaries"),
+        ("checked", lines(&checks), "its stages are claims, checks, summaries"),
     ] {
         let file = world.file("checks-wrong.jsonl", text);
         // If the claims are known, rows are compared with them before any query.

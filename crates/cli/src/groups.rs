@@ -69,7 +69,9 @@ const RARE: &[&str] = &[
     "data_format", "device", "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass",
     "no_store", "progress", "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed",
     "similarity", "steps_template", "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify",
-    "aspect", "seq2seq", "choose", "stop", "sure", "analyses", "text_flags", "defence", "shard", "overwrite",
+    "aspect", "seq2seq", "choose", "stop", "sure", "analyses", "text_flags", "defence", "shard", "overwrite", "until",
+    "from", "scale", "rationale_tokens", "most_aius", "passage_tokens", "overlap", "unit_words", "answer_tokens",
+    "question_words", "answer_words", "no_related", "no_weights", "follow_ups",
 ];
 
 /// The command of a method: its options in groups, `-h` with the frequent ones.

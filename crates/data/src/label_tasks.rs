@@ -154,7 +154,7 @@ mod tests {
             "line 3: either `candidate`, or",
             "line 4: field `attribute`: empty",
             "line 4: field `candidate_j`: same as `candidate_i`",
-            "line 5: field `candidate_j`: a candidate called `tie`",
+            "line 5: field `candidate_j`: a candidate named `tie` is ambiguous with a tie",
             "line 7: missing field `item`",
         ] {
             assert!(told.contains(part), "{part}\n{told}");

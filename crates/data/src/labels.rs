@@ -335,7 +335,10 @@ mod tests {
         let cases = [
             (PAIR.replace(r#""preferred":"a""#, r#""preferred":"c""#), "field `preferred`: `c` is neither candidate"),
             (PAIR.replace(r#""b""#, r#""a""#), "field `candidate_j`: same as `candidate_i`"),
-            (PAIR.replace(r#""b""#, r#""tie""#), "field `candidate_j`: a candidate called `tie`"),
+            (
+                PAIR.replace(r#""b""#, r#""tie""#),
+                "field `candidate_j`: a candidate named `tie` is ambiguous with a tie",
+            ),
             (
                 PAIR.replace(r#""preferred":"a""#, r#""score":1"#),
                 "field `score`: a pair of candidates takes \
@@ -350,7 +353,10 @@ mod tests {
             (PAIR.replace('}', r#","seconds":-1}"#), "field `seconds`: below 0"),
             (PAIR.replace('}', r#","annotater":"x"}"#), "unknown field `annotater`"),
             (PAIR.replace('}', ""), "EOF"),
-            (r#"{"item":"1","candidate":"a","preferred":"a"}"#.to_owned(), "field `preferred`: of one candidate"),
+            (
+                r#"{"item":"1","candidate":"a","preferred":"a"}"#.to_owned(),
+                "field `preferred`: a single candidate takes a `score`",
+            ),
         ];
         for (line, why) in cases {
             let told = error_text(&line);

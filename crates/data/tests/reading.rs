@@ -247,7 +247,7 @@ fn values_for_every_row_leave_columns_to_their_names() {
     let csv = "id,candidate,reference\n1,x,r\n";
     assert_eq!(texts(folder.read("t.csv", csv, &["context:="]).expect("readable")), empty());
     let error = refused(folder.read("t.csv", csv, &[]));
-    assert!(error.contains("no column is the context") && error.contains("--map context:="), "{error}");
+    assert!(error.contains("no column is mapped to the context") && error.contains("--map context:="), "{error}");
     assert_eq!(texts(folder.read("t.csv", CSV, &["context:=all"]).expect("readable")), ("all".into(), "x".into()));
     let own = r#"{"id":"1","candidates":[{"id":"a","text":"x","scores":{"q":1}}],"texts":{"question":"w"}}"#;
     let read = folder.read("o.jsonl", own, &["context:="]).expect("readable");
@@ -257,7 +257,7 @@ fn values_for_every_row_leave_columns_to_their_names() {
     let read = folder.read("p.jsonl", pairs, &["context:=all"]).expect("readable");
     assert_eq!((&*read[0].context, read[0].instruction.as_deref()), ("all", Some("p")));
     let error = refused(folder.read("f.jsonl", r#"{"hyp": "x", "ref": "y"}"#, &["context:="]));
-    assert!(error.contains("no column is a candidate"), "{error}");
+    assert!(error.contains("no column is mapped to a candidate"), "{error}");
 }
 
 #[test]

@@ -148,8 +148,8 @@ def test_a_column_without_a_value_and_two_of_one_name_are_told(rows):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for frame, text in [
         (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context): missing value"),
-        (pandas.DataFrame([["x", "y", "z", "w"]], columns=["doc", "a", "b", "a"]), "two columns called 'a'"),
-        (pandas.DataFrame([["x", "y"]]), "no column whose name is a text"),
+        (pandas.DataFrame([["x", "y", "z", "w"]], columns=["doc", "a", "b", "a"]), "two columns named 'a'"),
+        (pandas.DataFrame([["x", "y"]]), "no column with a string as name"),
         (pandas.DataFrame({"doc": [b"x"], "a": ["y"], "b": ["z"]}), "values of type Binary are not supported"),
     ]:
         with pytest.raises(probity.ProbityError) as error:

@@ -376,7 +376,7 @@ fn a_text_without_the_end_at_which_a_decoders_head_reads_is_refused_by_name() {
     assert_eq!(ids.iter().filter(|id| **id == 1).count(), 1);
     let path = changed("other-end", &folder("t5-regression"), |config| config["eos_token_id"] = json!(7));
     let other = load_path(&path, LoadOptions::default()).expect("loads");
-    assert!(told(&other, Prompt::Text("the".into())).contains("no token 7"));
+    assert!(told(&other, Prompt::Text("the".into())).contains("not contain token 7 (`"));
     let path = changed("no-end", &folder("bart-nli"), |config| config["eos_token_id"] = json!(null));
     let error = load_path(&path, LoadOptions::default()).err().expect("refused").to_string();
     assert!(error.contains("config field `eos_token_id` is missing"), "{error}");

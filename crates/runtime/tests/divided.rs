@@ -234,7 +234,7 @@ fn what_cannot_be_divided_is_refused_before_it_is_loaded() {
     {
         let (error, hint) = refused("phi", TWO);
         assert_eq!(error, "phi models run through candle-transformers, which does not divide layers among devices");
-        assert_eq!(hint, "--device candle-cpu");
+        assert_eq!(hint, "use --device candle-cpu");
     }
     let (error, _) = refused("llama", "cpu+cpu");
     assert_eq!(error, "cpu is listed twice");

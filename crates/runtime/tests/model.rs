@@ -518,7 +518,10 @@ fn damaged_checkpoints_are_refused_by_name() {
             Box::new(config("rope_scaling", serde_json::json!({"rope_type": "dynamic", "factor": 4.0}))),
             &["rope_scaling", "dynamic"],
         ),
-        (Box::new(config("num_hidden_layers", 9.into())), &["layer_types", "9, not 3"]),
+        (
+            Box::new(config("num_hidden_layers", 9.into())),
+            &["layer_types", "expected 9 entries (num_hidden_layers), not 3"],
+        ),
         (Box::new(layers(9)), &["model.layers.3.", "not found"]),
         (Box::new(config("num_hidden_layers", (-1).into())), &["num_hidden_layers", "-1"]),
         (Box::new(config("hidden_size", 128.into())), &["expected shape", "128"]),

@@ -514,7 +514,8 @@ mod tests {
             assert_eq!(told(&from("a"), &other), "--from verdicts differs");
         }
         assert_eq!(told(&none, &from("a")), "--from verdicts differs");
-        assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs: 2 now, 1 there");
+        let seed = info(json!({"method": {"seed": 2}}));
+        assert_eq!(told(&seed, &none), "arguments.method.seed differs: 2 now, 1 in the run");
         assert_eq!(told(&none, &none), "");
         let method = |options: Value| info(json!({"method": options}));
         assert_eq!(
@@ -524,10 +525,10 @@ mod tests {
         // More samples add queries; fewer would remove existing output.
         let of = |samples: u32| info(json!({"data": {"samples": samples, "path": format!("{samples}.jsonl")}}));
         assert_eq!(told(&of(6), &of(5)), "");
-        assert_eq!(told(&of(5), &of(6)), "arguments.data.samples differs: 5 now, 6 there");
+        assert_eq!(told(&of(5), &of(6)), "arguments.data.samples differs: 5 now, 6 in the run");
         // A different shard is reported as such, even with fewer samples.
         let part = |shard: &str, samples: u32| info(json!({"data": {"samples": samples, "shard": shard}}));
-        let differs = "arguments.data.shard differs: `2/2` now, `1/2` there";
+        let differs = "arguments.data.shard differs: `2/2` now, `1/2` in the run";
         assert_eq!(told(&part("2/2", 3), &part("1/2", 4)), differs);
     }
 
@@ -546,7 +547,7 @@ mod tests {
             assert_eq!((told(one, other), told(other, one)), (None, None), "{one} and {other}");
         }
         let differs = told("cuda:0,cuda:1", "candle-cpu").expect("another kind");
-        assert_eq!(differs, "model.device differs: `cuda` now, `candle-cpu` there");
+        assert_eq!(differs, "model.device differs: `cuda` now, `candle-cpu` in the run");
         assert!(told("cpu", "candle-cpu").is_some());
     }
 

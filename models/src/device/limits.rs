@@ -191,14 +191,14 @@ mod tests {
         let error = check_capability(DEVICE, capability(7, 5), kernels, true).expect_err("old");
         let (message, help) = message_and_help(&error);
         assert_eq!(message, "cuda:0 has compute capability 7.5, but this program's kernels need 8.0");
-        assert!(help.starts_with("CUDA_COMPUTE_CAP=75 scripts/gpu/build"), "{help}");
+        assert!(help.starts_with("build kernels for it with CUDA_COMPUTE_CAP=75 scripts/gpu/build"), "{help}");
         let error = check_capability(DEVICE, capability(7, 0), Some(capability(7, 0)), false).expect_err("no bf16");
         let (message, help) = message_and_help(&error);
         assert_eq!(
             message,
             "cuda:0 has compute capability 7.0, but --precision fast computes in bf16, which needs 8.0"
         );
-        assert!(help.starts_with("--precision exact"), "{help}");
+        assert!(help.starts_with("use --precision exact"), "{help}");
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         };
         check_rows(149_796, &llama).expect("fit");
         let (message, help) = limit(check_rows(149_797, &llama));
-        assert_eq!(help, "--compute token-budget=149796");
+        assert_eq!(help, "use --compute token-budget=149796");
         assert!(message.starts_with("149797 tokens at once need a tensor of 2147489792 elements"), "{message}");
         check_positions(2_097_151, &llama).expect("fit");
         let (message, _) = limit(check_positions(2_097_152, &llama));

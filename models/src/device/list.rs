@@ -397,7 +397,7 @@ mod tests {
             (error.as_str(), hint.as_str()),
             ("cuda:1 is listed twice", "list each device once; cuda:all is every CUDA device")
         );
-        assert_eq!(refused("metal,metal").1, "--device metal");
+        assert_eq!(refused("metal,metal").1, "use --device metal");
         list("candle-cpu+candle-cpu").check().expect("stages on one processor, for tests");
         assert_eq!(refused("cuda:0+cuda:1,cuda:2+cuda:1").0, "cuda:1 is listed twice");
         for mixed in ["cpu,candle-cpu", "cuda:0,metal", "cuda:0+cpu"] {

@@ -71,7 +71,7 @@ fn preferences_count_beside_samples_with_gold_scores() {
     let mut all = rows(10, &Row::new(&GPT).gold(&[4.0, 2.0]));
     all.extend(rows(10, &Row::new(&GPT).prefers("local")));
     let found = conclusion(&TWO, &all);
-    assert!(found.says.contains("by the human labels of all samples, gpt wins 50.0%"), "{}", found.says);
+    assert!(found.says.contains("by the labels of all samples, gpt wins 50.0%"), "{}", found.says);
     assert!(
         agreement(&found)
             .ends_with(". The judge is right on 0 of your 10 preferences: 0.0% [0.0, 30.8]; chance is 50%"),
@@ -85,7 +85,7 @@ fn preferences_count_beside_samples_with_gold_scores() {
 fn a_preference_counts_where_gold_scores_contradict_it_and_in_how_many_samples_is_said() {
     let found = conclusion(&TWO, &rows(20, &Row::new(&GPT).gold(&[4.0, 2.0]).prefers("local")));
     assert!(
-        found.says.starts_with("local beats gpt: by the human labels of all samples, local wins 100.0%"),
+        found.says.starts_with("local beats gpt: by the labels of all samples, local wins 100.0%"),
         "{}",
         found.says
     );
@@ -127,7 +127,7 @@ fn labels_that_are_all_ties_are_labels_that_say_nothing_of_the_judge() {
         let all: Vec<Row> = rows(12, &label).into_iter().chain(rows(18, &tied)).collect();
         let found = conclusion(&TWO, &all);
         let start = "gpt beats local in 30 of 30 samples (100.0% [88.4, 100.0], sign test p < 0.001); corrected with \
-                     12 human labels \
+                     12 labels \
                      (12 ties, each half a win), gpt wins 50.0%";
         assert!(found.says.starts_with(start), "{}", found.says);
         let says = "No label shows whether the judge is right: 12 of your 12 labels are ties";
@@ -174,9 +174,13 @@ fn the_second_of_several_level_ones_is_the_one_met_in_most_samples() {
     let mut all = rows(3, &gone([Some(1.0), Some(0.0), None]));
     all.extend(rows(30, &gone([Some(1.0), None, Some(0.0)])));
     let found = conclusion(&["best", "alpha", "omega"], &all);
-    assert!(found.says.contains("best, before omega, which it beats in 30 of 30 samples"), "{}", found.says);
+    assert!(
+        found.says.contains("best has the highest mean score and beats omega in 30 of 30 samples"),
+        "{}",
+        found.says
+    );
     let even = conclusion(&["best", "alpha", "omega"], &rows(10, &Row::new(&[1.0, 0.0, 0.0])));
-    assert!(even.says.contains("best, before alpha, which it beats in 10 of 10 samples"), "{}", even.says);
+    assert!(even.says.contains("best has the highest mean score and beats alpha in 10 of 10 samples"), "{}", even.says);
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn of_several_metrics_none_agrees_beyond_chance_by_too_few_labels() {
         Conclusion { about, ..conclusion(&TWO, &rows(4, &Row::new(scores).prefers("gpt"))) }
     };
     let found = best_agreement(None, vec![named("chrf", &GPT), named("ter", &[3.0, 4.0])], &[]).expect("two");
-    let start = "None of 2 metrics is known to agree with people beyond chance; first is chrf. ";
+    let start = "None of 2 metrics agrees with people beyond chance; first: chrf. ";
     assert!(agreement(&found).starts_with(start), "{found:?}");
     assert_eq!(found.trust, Trust::Caution);
 }

@@ -114,12 +114,12 @@ impl HeadToHead {
         }
     }
 
-    /// `corrected with 12 human labels (3 ties, each half a win), gpt wins 74.1% [52.0, 96.2]`; `None` without labels.
+    /// `corrected with 12 labels (3 ties, each half a win), gpt wins 74.1% [52.0, 96.2]`; `None` without labels.
     fn corrected_text(&self, first: &str) -> Option<String> {
         let CorrectedShare { share, interval, labels, unlabelled, .. } = self.corrected?;
         let by = match unlabelled {
-            0 => "by the human labels of all samples".to_owned(),
-            _ => format!("corrected with {}", counted(labels, "human label")),
+            0 => "by the labels of all samples".to_owned(),
+            _ => format!("corrected with {}", counted(labels, "label")),
         };
         let ties = match self.label_ties {
             0 => "",

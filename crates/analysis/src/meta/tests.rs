@@ -37,11 +37,11 @@ fn the_verdict_names_what_agrees_best_and_lower_is_better_where_it_is() {
     let [found] = &summary.verdict[..] else { panic!("{:?}", summary.verdict) };
     assert_eq!(found.about.as_deref(), Some("human"));
     assert!(
-        found.says.starts_with("Of 2 metrics ter agrees best with people. Agrees with gold: Spearman 1.000"),
+        found.says.starts_with("Best agreement with people of 2 metrics: ter. Agrees with gold: Spearman 1.000"),
         "its part stands back behind rouge-1: {}",
         found.says
     );
-    assert!(found.says.contains("Next is rouge-1 with 0.4"), "{}", found.says);
+    assert!(found.says.contains("Next: rouge-1 (0.4"), "{}", found.says);
     let metrics = summary.values["metrics"].as_array().expect("a list");
     assert_eq!(metrics[0]["pairwise"]["accuracy"], json!(1.0), "fewer edits, better text");
     assert_eq!(summary.values["lower_is_better"], json!(["ter"]));

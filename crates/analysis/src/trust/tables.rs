@@ -242,7 +242,7 @@ mod tests {
             let table = disagrees(needed, unlabelled);
             assert_eq!(table.rows[0].last(), Some(&Cell::from(cell)), "{needed:?} {unlabelled}");
             let notes = table.notes.join("\n");
-            assert_eq!(notes.contains("more samples are needed"), more.is_some(), "{notes}");
+            assert_eq!(notes.contains(": add samples"), more.is_some(), "{notes}");
             assert!(more.is_none_or(|more| notes.contains(more)), "{notes}");
         }
     }

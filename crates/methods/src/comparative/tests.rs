@@ -294,7 +294,7 @@ fn a_constant_judge_correlates_zero_and_is_undefined_at_system_level() {
     assert_eq!(figure(&summary, "/gold/0/scores/spearman/constant_predictions"), 3.0);
     assert!(at(&summary.values, "/gold/0/scores/spearman/system/coefficient").is_null());
     assert_eq!(figure(&summary, "/gold/0/scores/pairwise/accuracy"), 0.5);
-    assert!(summary.tables.iter().flat_map(|s| &s.notes).any(|note| note.contains("places more than texts")));
+    assert!(notes(&summary).contains("the model picks a position, not a text"), "{}", notes(&summary));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn one_candidate_is_counted_and_empty_text_is_not_sent_to_the_model() {
         (1, 4, 2)
     );
     assert_eq!((summary.cost.requests, summary.outcomes.unscored()), (2, 5));
-    for hint in ["\none_candidate: there is nothing", "\nempty: a candidate without text"] {
+    for hint in ["\none_candidate: the sample has a single candidate", "\nempty: the candidate or the text"] {
         assert!(notes(&summary).contains(hint), "{hint} in {}", notes(&summary));
     }
     let empty = output.rows("comparisons").into_iter().filter(|row| row["outcome"] == "empty").collect::<Vec<_>>();

@@ -289,7 +289,7 @@ mod tests {
         let about: Vec<_> = found.iter().filter_map(|one| one.about.as_deref()).collect();
         assert_eq!(about, ["ter", "rouge-l"], "parts have no verdict");
         for one in &found {
-            assert!(one.says.starts_with("No clear winner: x beats y in 2 of 2 samples: 100.0%"), "{}", one.says);
+            assert!(one.says.starts_with("No clear winner: x beats y in 2 of 2 samples (100.0%"), "{}", one.says);
         }
         assert_eq!(found[0].figures["head_to_head"]["means"][0], json!(12.5), "edits, as they are");
         assert!(found[0].because.starts_with("the difference may be chance"), "{}", found[0].because);
@@ -308,14 +308,15 @@ mod tests {
         let found = verdict("levenshtein,rouge-l", &samples);
         assert_eq!(found.iter().map(|one| one.about.as_deref()).collect::<Vec<_>>(), [Some("q"), Some("r")]);
         let agreement = |found: &[crate::Conclusion], k: usize| found[k].agreement.clone().expect("there are labels");
-        let best = "Of 2 metrics levenshtein, rouge-l agree best with people, and are level. levenshtein: Agrees";
+        let best = "Best agreement with people of 2 metrics: levenshtein, rouge-l (tied). levenshtein: Agrees with";
         assert!(agreement(&found, 0).starts_with(best), "{}", agreement(&found, 0));
         assert!(found[0].says.starts_with("By levenshtein: x beats y in 12 of 12 samples"), "{}", found[0].says);
         let none = agreement(&found, 1);
-        assert!(none.starts_with("None of 2 metrics is known to agree"), "{none}");
+        assert!(none.starts_with("None of 2 metrics agrees with people beyond chance"), "{none}");
         let level = verdict("rouge-2,levenshtein,rouge-l", &samples);
         let level = agreement(&level, 0);
-        assert!(level.starts_with("Of 3 metrics levenshtein, rouge-2, rouge-l agree best"), "{level}");
+        let best = "Best agreement with people of 3 metrics: levenshtein, rouge-2, rouge-l (tied)";
+        assert!(level.starts_with(best), "{level}");
         for sample in &mut samples {
             sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
             sample.preference = Some(probity_data::Preference::Candidate("x".to_owned()));

@@ -194,7 +194,7 @@ mod tests {
             says: "Agrees with gold".to_owned(),
             agreement: None,
             trust,
-            because: "it was held against gold".to_owned(),
+            because: "it was compared with gold".to_owned(),
             figures: json!({ "spearman": 0.7 }),
         }
     }
@@ -247,7 +247,7 @@ mod tests {
         let figures = &told.figures["baselines"];
         assert_eq!((figures["length"].as_f64(), figures["constant per system"].as_f64()), (Some(0.9), Some(0.9)));
         assert_eq!(told.trust, Trust::Caution);
-        assert!(told.says.ends_with("length has 90.0%, constant per system has 90.0%"), "{}", told.says);
+        assert!(told.says.ends_with("; baselines: length 90.0%, constant per system 90.0%"), "{}", told.says);
         // An id that is a position names no system.
         for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
             candidate.id = candidate.id.replace("system ", "answer_");

@@ -226,11 +226,9 @@ fn what_cannot_be_read_is_told_before_the_weights_come() {
     let mut files = folder();
     files[3].path = "model-00001-of-00002.safetensors".into();
     files.push(small("model.safetensors.index.json", br#"{"weight_map": {"a": "model-00002-of-00002.safetensors"}}"#));
-    assert!(
-        World::new(files, Faults::default())
-            .message("org/toy")
-            .contains("`model-00002-of-00002.safetensors`, which is not among")
-    );
+    let message = World::new(files, Faults::default()).message("org/toy");
+    let why = "its index names `model-00002-of-00002.safetensors`, which is not one of its shards";
+    assert!(message.contains(why), "{message}");
 }
 
 #[test]

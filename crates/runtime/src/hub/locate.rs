@@ -625,7 +625,7 @@ mod tests {
             assert!(world.locate(name).is_err(), "{name}");
         }
         fs::write(folder.join("refs/main"), "../../..").expect("ref");
-        assert!(world.message("org/q").contains("not there"));
+        assert!(world.message("org/q").contains("`main` points to a missing snapshot"));
     }
 
     #[test]

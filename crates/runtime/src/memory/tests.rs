@@ -164,16 +164,16 @@ fn a_control_group_limits_the_memory_of_the_host() {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         std::fs::write(path, text).expect("written");
     };
-    write("job/step/memory.max", "max\\n");
-    write("job/memory.max", "600\\n");
-    write("job/memory.current", "300\\n");
-    write("job/memory.stat", "active_file 50\\ninactive_file 100\\n");
-    write("memory/job/memory.limit_in_bytes", "500\\n");
-    write("memory/job/memory.usage_in_bytes", "450\\n");
+    write("job/step/memory.max", "max\n");
+    write("job/memory.max", "600\n");
+    write("job/memory.current", "300\n");
+    write("job/memory.stat", "active_file 50\ninactive_file 100\n");
+    write("memory/job/memory.limit_in_bytes", "500\n");
+    write("memory/job/memory.usage_in_bytes", "450\n");
     let room = |own: &str| limited(host, root, own);
-    assert_eq!(room("0::/job/step\\n"), DeviceRoom { free: 400, total: 600 });
-    assert_eq!(room("3:cpu,memory:/job\\n"), DeviceRoom { free: 50, total: 500 });
-    for own in ["", "0::/\\n", "0::/elsewhere\\n", "3:cpu:/job\\n"] {
+    assert_eq!(room("0::/job/step\n"), DeviceRoom { free: 400, total: 600 });
+    assert_eq!(room("3:cpu,memory:/job\n"), DeviceRoom { free: 50, total: 500 });
+    for own in ["", "0::/\n", "0::/elsewhere\n", "3:cpu:/job\n"] {
         assert_eq!(room(own), host, "{own}");
     }
 }

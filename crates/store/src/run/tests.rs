@@ -316,7 +316,8 @@ fn a_table_that_was_changed_behind_a_stage_is_not_written_over() {
     ];
     for refused in refused {
         let error = error_text(&refused.expect_err("changed"));
-        assert!(error.contains("revisions.jsonl was changed since") && error.contains("--from"), "{error}");
+        let why = "revisions.jsonl was changed after the run wrote it: its content was changed";
+        assert!(error.contains(why) && error.contains("--from"), "{error}");
     }
     assert_eq!(fs::read_to_string(&table).expect("left"), "2\n");
     fs::remove_file(&table).expect("there");
@@ -365,7 +366,7 @@ fn the_table_of_a_stage_that_is_done_outlives_kills_until_it_is_written_anew() {
     fs::remove_file(path.join(name)).expect("there");
     drop(resume());
     let error = manifest(&path).check_files(&path).expect_err("gone").to_string();
-    assert!(error.contains("revisions.jsonl was changed since") && error.contains("it is missing"), "{error}");
+    assert!(error.contains("revisions.jsonl was changed after the run wrote it: it is missing"), "{error}");
     let mut run = resume();
     done(&mut run, 5);
     run.finish().expect("written");

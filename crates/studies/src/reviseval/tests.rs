@@ -355,7 +355,7 @@ fn a_judge_prompt_that_cannot_be_made_is_found_in_a_rehearsal() {
     std::fs::write(&file, "{{ candidate_a }} {{ candidate_b }} {{ references[0] }}").expect("written");
     let error = rehearse(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model()).to_string();
     std::fs::remove_file(&file).expect("there");
-    assert!(error.contains("prints `references`"), "{error}");
+    assert!(error.contains("uses `references`, which sample `s0` lacks"), "{error}");
     let ended = rehearse("reviseval --rate coherence", &pairs(&FOUR), &model());
     assert!(matches!(ended, MethodError::Rehearsed), "{ended}");
 }
