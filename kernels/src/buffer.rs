@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn memory_that_cannot_be_had_unwinds_with_what_was_asked_for() {
         let asked =
-            std::panic::catch_unwind(|| Buffer::<u64>::default().set_len(1 << 57)).expect_err("nobody has so much");
+            std::panic::catch_unwind(|| Buffer::<u64>::default().set_len(1 << 57)).expect_err("no machine has so much");
         assert!(asked.downcast_ref::<NoMemory>().is_some_and(|why| why.bytes >= 1 << 60));
     }
 
@@ -201,7 +201,7 @@ mod tests {
         // Freeing one leaves the others unchanged.
         all.swap_remove(0);
         let last = Pages::new(1000).expect("memory");
-        assert!(last.iter().all(|byte| *byte == 0), "new memory was nobody's before");
+        assert!(last.iter().all(|byte| *byte == 0), "new memory was not used before");
         for (pages, value) in all.iter().zip([6, 2, 3, 4, 5]) {
             assert!(pages.iter().all(|byte| *byte == value), "{value}");
         }

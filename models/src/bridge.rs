@@ -19,7 +19,7 @@ pub(crate) struct Bridged {
     read: fn(&mut Fields) -> Result<(), ConfigError>,
     /// Whether several new tokens can extend a cached prefix in one pass. Some implementations build masks for the new
     /// tokens only, so they take one token at a time.
-    #[cfg_attr(not(feature = "candle-transformers"), expect(dead_code, reason = "for whoever runs it"))]
+    #[cfg_attr(not(feature = "candle-transformers"), expect(dead_code, reason = "for callers that run it"))]
     pub(crate) continues: bool,
 }
 

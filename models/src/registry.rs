@@ -183,7 +183,7 @@ fn gguf_architectures() -> String {
             names.push(name);
         }
     }
-    let (last, others) = names.split_last().expect("some are told of");
+    let (last, others) = names.split_last().expect("some are reported");
     format!("{} and {last}", others.join(", "))
 }
 

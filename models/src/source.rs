@@ -110,7 +110,8 @@ pub enum SourceError {
         why: String,
     },
     /// The element type is not supported.
-    #[error("tensor `{name}` in {}: its type {found} is not supported{}", path.display(), supported_in_full(*supported))]
+    #[error("tensor `{name}` in {}: its type {found} is not \
+             supported{}", path.display(), supported_in_full(*supported))]
     #[diagnostic(help("{hint}"))]
     Unsupported {
         /// The tensor.

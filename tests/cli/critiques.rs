@@ -254,7 +254,8 @@ fn metrics_of_revisions_are_compared_with_people_without_a_model() {
     let by: Vec<&Value> =
         summary["values"]["alignment"].as_array().expect("a list").iter().map(|one| &one["by"]).collect();
     assert!(by.contains(&&json!("rouge-l")) && !by.contains(&&json!("parapluie")), "{summary}");
-    let recipe = "[run.metrics]\nmethod = \"revision\"\nno-judge = true\nmetric = [\"rouge-l\"]\ndata = \"d.jsonl\"\nout = \"m\"\n";
+    let recipe = "[run.metrics]\nmethod = \"revision\"\nno-judge = true\nmetric = [\"rouge-l\"]\ndata = \
+                  \"d.jsonl\"\nout = \"m\"\n";
     world.file("recipe.toml", recipe);
     world.run(&["recipe", "check", "recipe.toml"]).exits(0);
 }

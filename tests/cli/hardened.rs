@@ -26,8 +26,10 @@ fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
     let world = World::new();
     let (data, copy) = (data(&world), world.copy_of_tiny());
     let model = copy.display().to_string();
-    let doubled = "{% set ns = namespace(a='ab') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}";
-    let compared = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
+    let doubled = "{% set ns = namespace(a='ab') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ \
+                   ns.a | length }}";
+    let compared = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set \
+                    ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
     for (template, why) in [
         (compared, "and is not used again"),
         ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}", "could contain itself"),

@@ -101,7 +101,8 @@ fn a_recipe_is_parted_run_by_run_and_goes_on_with_what_was_merged() {
     let world = World::new();
     data(&world);
     let recipe = format!(
-        "[defaults]\nmodel = {}\ndata = \"data.jsonl\"\nattribute = \"coherence\"\nout = \"{{run}}\"\n\n[run.pairs]\nmethod \
+        "[defaults]\nmodel = {}\ndata = \"data.jsonl\"\nattribute = \"coherence\"\nout = \
+         \"{{run}}\"\n\n[run.pairs]\nmethod \
          = \"compare\"\n\n[run.ratings]\nmethod = \"g-eval\"\n\n[run.held]\nmethod = \"meta\"\nscores = \
          [\"ratings\"]\ngold = \"data.jsonl\"\n",
         json!(tiny())

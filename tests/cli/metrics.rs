@@ -154,8 +154,13 @@ fn a_number_that_says_less_than_it_seems_to_has_a_note() {
 #[test]
 fn what_metrics_say_alike_is_printed_once_and_no_gold_is_an_option() {
     let world = World::new();
-    let data = world.file("d.jsonl", "{\"id\": \"a\", \"context\": \"c\", \"preference\": \"1\", \"references\": [\"the cat\"], \
-                                      \"candidates\": [{\"id\": \"1\", \"text\": \"the cat\"}, {\"id\": \"2\", \"text\": \"a dog\"}]}\n");
+    let data = world.file(
+        "d.jsonl",
+        "{\"id\": \"a\", \"context\": \"c\", \"preference\": \"1\", \"references\": \
+                                      [\"the cat\"], \
+                                      \"candidates\": [{\"id\": \"1\", \"text\": \"the cat\"}, {\"id\": \"2\", \
+                                      \"text\": \"a dog\"}]}\n",
+    );
     let lines = world.file("h.txt", "the cat sat\nthe dog\n");
     let ran = world
         .run(&["metrics", "--metric", "bleu,ter,rouge-l", "--hypotheses", &lines, "--references", &lines, "-q"])

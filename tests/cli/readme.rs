@@ -221,7 +221,8 @@ fn files(world: &World) {
 fn programs(world: &World) -> String {
     let folder = world.path("bin");
     std::fs::create_dir_all(&folder).expect("made");
-    let cargo = "#!/bin/sh\ncase \"$1 $2\" in\n  'install --locked'|'test --locked') exit 0;;\n  *) echo \"unknown: $*\" \
+    let cargo = "#!/bin/sh\ncase \"$1 $2\" in\n  'install --locked'|'test --locked') exit 0;;\n  *) echo \"unknown: \
+                 $*\" \
                  >&2; exit 9;;\nesac\n";
     let link = folder.join("probity");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_probity"), link).expect("linked");

@@ -72,7 +72,8 @@ fn a_command_and_its_recipe_are_the_same_run() {
         ];
         let typed = world.run(&[&base[..], &options].concat()).exits(0);
         let text = format!(
-            "{}min-mass = 1e-3\ncompute = {{cache-budget = \"1GiB\", no-sharing = false}}\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
+            "{}min-mass = 1e-3\ncompute = {{cache-budget = \"1GiB\", no-sharing = false}}\n[run.{name}]\nmethod = \
+             \"{name}\"\ndata = \"d.jsonl\"\nlimit \
              = 2\nout = \"{{run}}-recipe\"\n{keys}",
             model_at(&model_path)
         );
@@ -601,7 +602,8 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     world.file("a/t.csv", "doc,article,sys_a,sys_b,coh\n1,a cat,the cat,cats,3\n2,a dog,the dog,dogs,1\n");
     let text = format!(
         "{}[data.t]\ndata = \"t.csv\"\n\
-         map = {{ id = \"doc\", context = \"article\", candidate = \"sys_a\", \"candidate.b\" = \"sys_b\", \"score.b.coherence\" = \"coh\" }}\n\
+         map = {{ id = \"doc\", context = \"article\", candidate = \"sys_a\", \"candidate.b\" = \"sys_b\", \
+         \"score.b.coherence\" = \"coh\" }}\n\
          [defaults]\nattribute = \"coherence\"\nout = \"{{run}}\"\n\
          [run.pairs]\nmethod = \"compare\"\n[run.ratings]\nmethod = \"g-eval\"\n\
          [report]\nhtml = \"both.html\"\ncsv = \"tables\"\nrounds = 10\n",
@@ -670,7 +672,8 @@ fn keys_of_compute_are_merged_key_by_key_whichever_way_they_are_written() {
     data(&world, "d", 1);
     let in_force = |defaults: &str, model_keys: &str, own: &str| {
         let text = format!(
-            "[defaults]\nno-store = true\n{defaults}\n{}{model_keys}\n[run.r]\nmethod = \"compare\"\nattribute = \"fluency\"\ndata = \
+            "[defaults]\nno-store = true\n{defaults}\n{}{model_keys}\n[run.r]\nmethod = \"compare\"\nattribute = \
+             \"fluency\"\ndata = \
              \"d.jsonl\"\nout = \"out\"\n{own}\n",
             model()
         );

@@ -80,7 +80,7 @@ fn without_an_output_the_tables_are_printed() {
     {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
-    assert!(ran.stdout.contains("run (2)"), "the same folder twice is told apart");
+    assert!(ran.stdout.contains("run (2)"), "the same folder twice has two names");
 }
 
 #[test]

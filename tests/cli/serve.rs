@@ -394,11 +394,13 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
     let served = start(&world, &["--max-connections", "8", "--max-body", "20kB"]);
     let ask = || served.answer("/v1/completions", &json!({"prompt": "x", "max_tokens": 3}));
     let before = ask();
-    let huge = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n{";
+    let huge = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: \
+                1000000000\r\n\r\n{";
     let reply = served.send(huge);
     assert!(reply.status == 413 && reply.body.contains("20000 bytes"), "{}", reply.body);
     let chunked = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n\
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: \
+         chunked\r\n\r\n\
          {:x}\r\n{}\r\n",
         30_000,
         " ".repeat(30_000)

@@ -8,8 +8,10 @@ fn recipe(world: &World) {
     let sample = |s: usize| json!({"id": format!("s{s}"), "context": "c", "candidates": [{"id": "a", "text": "x", "scores": {"coherence": s}}]});
     world.file("data.jsonl", lines(&(0..4).map(sample).collect::<Vec<_>>()));
     let text = format!(
-        "[defaults]\nmodel = {}\ndata = \"data.jsonl\"\nattribute = \"coherence\"\nout = \"a folder/{{run}}\"\n\n[run.ratings]\n\
-         method = \"gpt-score\"\n\n[run.held]\nmethod = \"meta\"\nscores = [\"a folder/ratings\"]\ngold = \"data.jsonl\"\n",
+        "[defaults]\nmodel = {}\ndata = \"data.jsonl\"\nattribute = \"coherence\"\nout = \"a \
+         folder/{{run}}\"\n\n[run.ratings]\n\
+         method = \"gpt-score\"\n\n[run.held]\nmethod = \"meta\"\nscores = [\"a folder/ratings\"]\ngold = \
+         \"data.jsonl\"\n",
         json!(tiny())
     );
     world.file("recipe.toml", text);

@@ -97,7 +97,8 @@ fn a_folder_is_one_however_its_path_is_written_and_nothing_replaces_what_it_read
         world.file("twice.toml", world.read("r.toml") + &again);
         world.run(&["run", "twice.toml"]).fails_with(&["`out`: ", "is the folder of `overlap`"]);
     }
-    let reader = "[run.reader]\nmethod = \"metrics\"\nmetric = \"bleu\"\ndata = \"x/../overlap/samples.jsonl\"\nout = \"other\"\n";
+    let reader = "[run.reader]\nmethod = \"metrics\"\nmetric = \"bleu\"\ndata = \"x/../overlap/samples.jsonl\"\nout = \
+                  \"other\"\n";
     world.file("reads.toml", world.read("r.toml") + reader);
     world.run(&["run", "reads.toml"]).fails_with(&["is in the folder that `overlap` writes to", "--only"]);
     let metrics = ["metrics", "--metric", "bleu", "--data", "d.jsonl", "--out", "overlap"];

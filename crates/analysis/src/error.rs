@@ -99,14 +99,14 @@ pub enum AnalysisError {
     #[diagnostic(help("--baseline DIR gives another run, --candidates NEW,OLD two candidates of this one"))]
     NoBaseline,
     /// Two runs have no item in common.
-    #[error("{run} and what it is held against have no item with scores by the same name")]
+    #[error("{run} and its baseline have no item with scores by the same name")]
     #[diagnostic(help("judge the same items by the same attributes or metrics in both"))]
     NothingPaired {
         /// The run.
         run: String,
     },
     /// A run has no score, and its baseline has some.
-    #[error("no item of {run} has a score now; {before} of what it is held against have one")]
+    #[error("no item of {run} has a score now; {before} of its baseline have one")]
     #[diagnostic(help("the `outcome` of a row of the run says why it has no score"))]
     NoScoreNow {
         /// The run.

@@ -116,7 +116,7 @@ pub const BY_ORDER: &str = "Given order: accuracy, over samples, of the verdicts
 /// Note about metrics whose sign was flipped for the comparison with gold.
 pub fn lower_is_better(names: &[String]) -> String {
     format!(
-        "Lower is better: {}. Their scores are held against people with their signs turned, so that a higher figure is \
+        "Lower is better: {}. Their scores are compared with people with the sign turned, so that a higher figure is \
          more agreement.",
         names.join("; ")
     )

@@ -110,7 +110,8 @@ impl DemoArgs {
         let first = percent(&prompt["before"]["p_a"]);
         let same = percent(&prompt["order_agreement"]);
         let judge = if self.model == DEFAULT_MODEL {
-            "It picks a position, not a text. Larger models are useful on some texts, for example (1.12 GB):\n  probity \
+            "It picks a position, not a text. Larger models are useful on some texts, for example (1.12 GB):\n  \
+             probity \
              demo --model qwen2.5-coder-1.5b-instruct"
         } else {
             "A judge without position bias has 50% and 100%. Five texts are too few to measure a judge."
@@ -124,7 +125,8 @@ impl DemoArgs {
     fn where_things_are(&self) -> miette::Result<()> {
         let out = self.out.display();
         print(&format!(
-            "Results are in {out}. Next: a report page, and scores of your own texts\n  probity report {out} {out}/{PAIRS} --html \
+            "Results are in {out}. Next: a report page, and scores of your own texts\n  probity report {out} \
+             {out}/{PAIRS} --html \
              report.html\n  probity gpt-score --model {} --data FILE.jsonl --attribute coherence",
             self.model
         ))?;

@@ -73,7 +73,7 @@ impl Events for Terminal {
                 print(&dry_run_text(dry_run))?;
                 let how = in_words(&computing_in_force(dry_run.parts[0].options));
                 self.reporter()
-                    .say(&format!("nothing was asked and nothing was written; the model would run with {how}"));
+                    .say(&format!("nothing was queried and nothing was written; the model would run with {how}"));
             }
         }
         Ok(())

@@ -283,7 +283,8 @@ fn sentence(one: &GatedScores) -> String {
     let why = one.why.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     let lost = if one.missing > 0 { format!("; {} texts lost their score", one.missing) } else { String::new() };
     format!(
-        "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){lost}{why}{wanted}"
+        "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} \
+         now){lost}{why}{wanted}"
     )
 }
 

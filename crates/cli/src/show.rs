@@ -92,7 +92,7 @@ impl RunShowArgs {
         }
         match &asked[..] {
             [] if sample.is_none() => return Err(unknown(id, &samples, &self.run).into()),
-            [] => print("nothing was asked about it")?,
+            [] => print("no queries about it")?,
             [one] => print(&self.question(one, &manifest)?)?,
             [first, ..] => print(&format!("{}\n\n{}", questions(&asked), self.question(first, &manifest)?))?,
         }
@@ -209,7 +209,7 @@ fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Completed> {
     rows.extend(not_asked.map(|sample| (sample.id.clone(), 0, BTreeMap::new())));
     let outcomes = |counts: BTreeMap<String, usize>| {
         if counts.is_empty() {
-            return "nothing was asked".to_owned();
+            return "no queries".to_owned();
         }
         counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
     };

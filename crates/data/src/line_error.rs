@@ -41,7 +41,8 @@ pub enum LineError {
         hint: Option<String>,
     },
     /// Invalid value in a table column.
-    #[error("column `{}`{}: {why}", excerpt(column), if field.is_empty() { String::new() } else { format!(" ({})", excerpt(field)) })]
+    #[error("column `{}`{}: \
+             {why}", excerpt(column), if field.is_empty() { String::new() } else { format!(" ({})", excerpt(field)) })]
     Cell {
         /// The column, or the path into it.
         column: String,

@@ -38,7 +38,8 @@ pub enum Field {
 }
 
 impl Field {
-    const FORMS: &'static str = "id, context, instruction, text.NAME, candidate, candidate.NAME, candidate-id, reference, \
+    const FORMS: &'static str = "id, context, instruction, text.NAME, candidate, candidate.NAME, candidate-id, \
+                                 reference, \
                                  score.ATTRIBUTE, \
         score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
 

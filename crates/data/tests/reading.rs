@@ -136,7 +136,8 @@ fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
     let twice = "id,article,a\nq,c,x\nq,c,y\n";
     let told = refused(folder.read("t.csv", twice, &["context=article", "candidate=a"]));
     assert!(told.contains("duplicate sample `q`, first on line 2") && told.contains("--map id:="), "{told}");
-    let late = "{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\"}\n{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\", \"candidate_id\": \"z\"}";
+    let late = "{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\"}\n{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\", \
+                \"candidate_id\": \"z\"}";
     let told = refused(folder.read("l.jsonl", late, &["context=article", "candidate=a"]));
     assert!(
         told.contains("broken line 2") && told.contains("field `candidate_id`: the first row has no such column"),

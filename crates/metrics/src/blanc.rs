@@ -38,7 +38,7 @@ pub(crate) struct BlancOptions {
     min_followup: usize,
 }
 
-/// What is told of the tokens.
+/// Measure of the tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum BlancMeasure {

@@ -38,7 +38,8 @@ enum RougeTokens {
 
 const UNREAD: &str =
     "the texts have no word of ASCII letters or digits, and tok=rouge reads no others; tok=unicode does";
-const MOSTLY_UNREAD: &str = "most letters of the texts are outside ASCII, and tok=rouge does not read them; tok=unicode \
+const MOSTLY_UNREAD: &str = "most letters of the texts are outside ASCII, and tok=rouge does not read them; \
+                             tok=unicode \
                              does";
 const NO_NGRAM: &str = "a text has fewer words than the n-grams that are counted";
 

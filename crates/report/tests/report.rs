@@ -100,7 +100,7 @@ fn hostile_texts_reach_the_page_as_text() {
     assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (blocks + 1, blocks + 1));
     assert_eq!((page.matches("<style").count(), page.matches("<body").count()), (1, 1));
     let escaped_attributes = page.matches("onerror=&quot;").count() + page.matches("onmouseover='window").count();
-    assert!(escaped_attributes > 0 && !page.contains("onerror=\""), "attributes are closed by nobody else");
+    assert!(escaped_attributes > 0 && !page.contains("onerror=\""), "attributes are closed by no other text");
     for tag in ["<img", "<iframe", "<a href=\"java", "<form action"] {
         assert!(!page.contains(tag), "{tag}");
     }
@@ -353,7 +353,7 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
         assert_eq!(of(name)[..2], agreement, "{name}");
     }
     assert_eq!(of("ter").len(), 2, "preferences and the mean score, once");
-    assert!(of("q, rouge-1.recall").is_empty(), "parts are not held against people");
+    assert!(of("q, rouge-1.recall").is_empty(), "parts are not compared with people");
     let lower = figures.notes.iter().find(|note| note.starts_with("Lower is better")).expect("told");
     assert!(lower.ends_with(": ter."), "{lower}");
     let plots: Vec<&str> = report.figures().map(|figure| figure.title.split(':').next().expect("a title")).collect();
@@ -535,7 +535,8 @@ fn a_run_without_samples_has_questions_and_documents_to_look_at() {
     write("answers.jsonl", "{\"id\": \"1.0.1\", \"text\": \"A mill.\", \"outcome\": \"written\"}\n");
     let score = |document: &str, score: f64| {
         format!(
-            "{{\"item\": \"{document}\", \"attribute\": \"recall\", \"candidate\": \"b\", \"score\": {score}, \"outcome\": \"scored\"}}\n"
+            "{{\"item\": \"{document}\", \"attribute\": \"recall\", \"candidate\": \"b\", \"score\": {score}, \
+             \"outcome\": \"scored\"}}\n"
         )
     };
     write("scores.jsonl", &[score("d", 1.0), score("e", 0.8), score("f", 0.6)].concat());
@@ -687,7 +688,206 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     let mut summary: Value =
         serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
     summary["verdict"] = serde_json::json!([{
-        "about": null, "says": "<b>new</b> beats old", "agreement": "The judge is right on 5 of your 11 labels", "trust": "unreliable", "because": "swapping the two texts changes the verdict in 100.0% of pairs",
+        "about": null, "says": "<b>new</b> beats old", "agreement": "The judge is right on 5 of your 11 \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     \
+                                                                     labels", "trust": "unreliable", "because": "swapping the two texts changes the verdict in 100.0% of pairs",
         "figures": {},
     }]);
     fs::write(path.join("summary.json"), summary.to_string()).expect("written");

@@ -359,7 +359,8 @@ mod tests {
 
     #[test]
     fn endless_huge_and_broken_templates_are_errors() {
-        let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}";
+        let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% \
+                      endfor %}{% endfor %}";
         assert!(matches!(render(nested, &[]), Err(ChatError::Failed(why)) if why.contains("too long")));
         assert!(matches!(render(&" ".repeat(MAX_TEMPLATE + 1), &[]), Err(ChatError::Invalid(_))));
         assert!(matches!(render("{% for %}", &[]), Err(ChatError::Invalid(_))));
@@ -436,7 +437,8 @@ mod tests {
             let error = render(source, &[]).expect_err("a cycle").to_string();
             assert!(error.contains("could contain itself"), "{source}: {error}");
         }
-        let ordinary = "{% set ns = namespace(found=false, n=1) %}{% for m in messages %}{% if ns is defined and not ns.found %}\
+        let ordinary = "{% set ns = namespace(found=false, n=1) %}{% for m in messages %}{% if ns is defined and not \
+                        ns.found %}\
                         {% set ns.found = true %}{% set ns.n = ns['n'] + 1 %}{% endif %}{% endfor %}{{ ns.n }}";
         assert_eq!(render(ordinary, &[(Role::User, "x")]).as_deref(), Ok("2"));
     }
@@ -479,7 +481,8 @@ mod tests {
 
     #[test]
     fn a_template_that_took_too_long_once_is_not_asked_again() {
-        let source = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
+        let source = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% \
+                      set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
         let template = ChatTemplate::new(source, &[], Path::new("chat_template.jinja")).expect("compiles");
         let first = template.render(&[], true).expect_err("2^60 comparisons").to_string();
         assert!(first.contains("it is not finished after 5 s, in chat_template.jinja"), "{first}");

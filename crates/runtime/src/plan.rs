@@ -6,6 +6,7 @@ use candle_core::Tensor;
 use probity_lm::{LmError, Usage};
 use probity_models::{BatchSize, PackedSegment};
 
+use crate::memory::device_is_host;
 use crate::threads::computing_error;
 use crate::{DeviceShare, Model};
 

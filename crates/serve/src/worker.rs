@@ -239,7 +239,7 @@ mod tests {
         work(&model, &queue);
         closing.join().expect("answered");
         assert_eq!(*told.lock(), ["one", "late", "two"]);
-        let Ok(TextEvent::Done(result)) = events.try_recv() else { panic!("nothing was told") };
+        let Ok(TextEvent::Done(result)) = events.try_recv() else { panic!("nothing was reported") };
         assert_eq!(result.map(|result| result.text), Ok("one".to_owned()));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     fn what_cannot_disagree_is_undefined() {
         for level in LEVELS {
             assert_eq!(krippendorff_alpha(&[], level), None);
-            assert_eq!(krippendorff_alpha(&[vec![1.0], vec![2.0]], level), None, "nobody rated the same unit");
+            assert_eq!(krippendorff_alpha(&[vec![1.0], vec![2.0]], level), None, "no unit was rated twice");
             assert_eq!(krippendorff_alpha(&[vec![2.0, 2.0], vec![2.0, 2.0]], level), None, "one value");
             assert_eq!(krippendorff_alpha(&[vec![1.0, f64::NAN], vec![2.0, 1.0]], level), None);
             assert_eq!(krippendorff_alpha(&[vec![1.0, 1.0], vec![2.0, 2.0]], level), Some(1.0));

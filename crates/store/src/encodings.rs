@@ -372,7 +372,7 @@ mod tests {
         let change = "UPDATE encodings SET value = zeroblob(16)";
         Connection::open(&path).expect("opened").execute_batch(change).expect(change);
         ask();
-        std::fs::write(&path, "no database at all, and long enough to be taken for one by nobody").expect("written");
+        std::fs::write(&path, "no database at all, and too long to be mistaken for one").expect("written");
         ask();
     }
 

@@ -266,7 +266,8 @@ macro_rules! multiply {
 macro_rules! store {
     ($dots:expr, $c:literal) => {
         // SAFETY: a tile is 16 rows of 64 bytes, and so is the array.
-        unsafe { asm!(concat!("tilestored [{dots} + {row}], ", $c), dots = in(reg) $dots.0.as_mut_ptr(), row = in(reg) 64usize, options(nostack)) }
+        unsafe { asm!(concat!("tilestored [{dots} + {row}], \
+                               ", $c), dots = in(reg) $dots.0.as_mut_ptr(), row = in(reg) 64usize, options(nostack)) }
     };
 }
 
@@ -387,7 +388,8 @@ macro_rules! step {
     };
     (store $c:literal, $to:expr, $row:expr) => {
         // SAFETY: the caller guarantees room for 16 rows of 64 bytes, that many words apart.
-        unsafe { asm!(concat!("tilestored [{to} + {row}], ", $c), to = in(reg) $to, row = in(reg) 4 * $row, options(nostack)) }
+        unsafe { asm!(concat!("tilestored [{to} + {row}], \
+                               ", $c), to = in(reg) $to, row = in(reg) 4 * $row, options(nostack)) }
     };
 }
 

@@ -231,7 +231,8 @@ impl FromStr for DeviceChoice {
 impl DeviceChoice {
     /// The syntax of device names, for hints.
     pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu; cuda:0,cuda:1 copies \
-                                     the model to each, cuda:all to every CUDA device; cuda:0+cuda:1 divides its layers";
+                                     the model to each, cuda:all to every CUDA device; cuda:0+cuda:1 divides its \
+                                     layers";
 
     /// All kinds of device, CUDA without indices.
     pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];

@@ -33,7 +33,7 @@ fn a_run_without_any_score_says_how_many_items_had_one() {
     let error = gate(&now, Some(&before), &GateOptions::default()).expect_err("no score");
     assert!(matches!(error, AnalysisError::NoScoreNow { .. }), "{error:?}");
     let told = error.to_string();
-    assert!(told.ends_with("now.jsonl has a score now; 8 items of what it is held against have one"), "{told}");
+    assert!(told.ends_with("now.jsonl has a score now; 8 items of its baseline have one"), "{told}");
     let other = table(folder.path(), "other.jsonl", &["r"], Some(1.0));
     let error = gate(&other, Some(&before), &GateOptions::default()).expect_err("another metric");
     assert!(matches!(error, AnalysisError::NothingPaired { .. }), "{error:?}");

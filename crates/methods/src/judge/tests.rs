@@ -413,7 +413,7 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
         rows[0].as_object_mut().expect("a row").extend(change.as_object().cloned().expect("fields"));
         run_from(args, &samples, &writer(), "verdicts", &rows)
     };
-    with(&json!({"precision": "fast", "mass": null})).expect("whoever computed them, and in whatever way");
+    with(&json!({"precision": "fast", "mass": null})).expect("independent of how they were computed");
     let answer = |one: Value| json!({"answers": [one], "p": null, "mass": null});
     let bare = json!({"answers": [{"written": "A", "outcome": "scored"}]});
     run_from(args, &samples, &writer(), "verdicts", &[bare.clone(), bare]).expect("answers are enough");

@@ -214,7 +214,8 @@ fn short(counts: &BleuCounts, effective: bool) -> Option<&'static str> {
     let is_short = counts.orders.last().is_some_and(|(_, total)| *total == 0);
     let has_match = counts.orders.iter().any(|(matches, _)| *matches > 0);
     (is_short && has_match).then_some(if effective {
-        "the candidate has fewer words than the longest n-grams, so its score counts only the shorter ones, and so does the \
+        "the candidate has fewer words than the longest n-grams, so its score counts only the shorter ones, and so \
+         does the \
          mean"
     } else {
         "no candidate has as many words as the longest n-grams, so the score is 0; bleu:eff=yes counts shorter ones"

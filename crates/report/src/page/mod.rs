@@ -95,9 +95,13 @@ impl RunReport {
             section #samples aria-labelledby="samples-h" {
                 h2 #samples-h { (self.nouns()) }
                 @if held < all {
-                    p.note { "This page contains the first " (thousands(held as u64)) " of " (counted(all, self.noun())) "; --samples sets the limit. Figures and tables cover all." }
+                    p.note { "This page contains the first \
+                              " (thousands(held as u64)) " of " (counted(all, self.noun())) "; --samples sets the \
+                                                                                             limit. Figures and \
+                                                                                             tables cover all." }
                 }
-                noscript { p.note { (self.nouns()) " are listed only with JavaScript. Figures and tables do not need it." } }
+                noscript { p.note { (self.nouns()) " are listed only with JavaScript. Figures and tables do not need \
+                                                    it." } }
                 p.print-only { (self.nouns()) " are shown on screen only." }
                 div #explorer hidden {}
             }
@@ -122,7 +126,203 @@ fn run(number: usize, part: &ReportPart) -> Markup {
             h2 id=(heading) { bdi { (visible_line(part.run.name())) } " " span.kind { (visible_line(part.run.method())) } }
             (verdict(part))
             p.lead { (lead(part)) }
-            @if !tables::is_finished(&part.run) { p.warning { strong { "Unfinished run: " } (visible_line(&tables::state(&part.run))) } }
+            @if !tables::is_finished(&part.run) { p.warning { strong { "Unfinished run: \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        \
+                                                                        " } (visible_line(&tables::state(&part.run))) } }
             @if let Some(main) = others.first() { (show_table(main, 3)) }
             div.pair {
                 @for table in [place("-figures"), place("-outcomes")].into_iter().flatten() { (show_table(table, 3)) }

@@ -365,7 +365,8 @@ mod tests {
     #[test]
     fn a_namespace_goes_to_macros_of_the_template_alone() {
         let with = |rest: &str| {
-            let made = "{% macro m(a, s=none) %}{% set s.x = a %}{{ o(s) }}{% endmacro %}{% macro o(t) %}{{ t.x }}{% endmacro %}";
+            let made = "{% macro m(a, s=none) %}{% set s.x = a %}{{ o(s) }}{% endmacro %}{% macro o(t) %}{{ t.x }}{% \
+                        endmacro %}";
             rewritten(&format!("{made}{{% set ns = namespace(x=1) %}}{rest}"))
         };
         for rest in ["{{ m(1, ns) }}", "{{ m(a=1, s=ns) }}", "{% call m(ns.x, ns) %}{% endcall %}", "{{ [m(1, ns)] }}"]

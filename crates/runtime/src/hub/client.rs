@@ -101,7 +101,7 @@ impl RequestError {
         }
     }
 
-    /// Converts an error without its URL, because a signed URL grants access to whoever reads it.
+    /// Converts an error without its URL, because a signed URL grants access to any reader.
     fn from_ureq(error: ureq::Error) -> Self {
         use ureq::Error::{BadUri, Http, Io, RequireHttpsOnly, TooManyRedirects};
         match error {

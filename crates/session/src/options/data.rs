@@ -29,7 +29,7 @@ pub struct DataOptions {
     #[serde(skip)]
     #[schemars(skip)]
     pub importer: Option<&'static str>,
-    /// People's scores are what is looked at, and so are not held against themselves.
+    /// Human scores are the input, so they are not compared with themselves.
     #[serde(skip)]
     #[schemars(skip)]
     pub without_gold: bool,

@@ -85,7 +85,7 @@ pub struct ComputingOptions {
     #[schemars(extend("form" = "KEY=VALUE", "heading" = "Model"))]
     pub compute: ComputeOptions,
     /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for
-    /// keys and values. Nobody's option: methods that ask in rounds say so.
+    /// keys and values. Not an option: methods that query in rounds set it.
     #[serde(skip)]
     pub keeps_prefixes: bool,
 }

@@ -385,7 +385,8 @@ mod tests {
                 let (i, j) = (i % n, (i % n + 1 + (step - 1) % (n - 1)) % n);
                 let gain = found.gain(i, j);
                 found.add(i, j, outcome);
-                prop_assert!((found.gain(i, j) - gain / (1.0 + gain)).abs() < 1e-7, "a comparison adds to the precision");
+                prop_assert!((found.gain(i, j) - gain / (1.0 + gain)).abs() < 1e-7, "a comparison adds to the \
+                                                                                     precision");
                 all.push((i, j, outcome));
             }
             let expected = least_squares(n, &all);
@@ -489,7 +490,8 @@ mod tests {
                 let wrong = found.iter().filter(|one| one.stopped && one.wrong).count();
                 let share = found.iter().map(|one| one.share).sum::<f64>() / 500.0;
                 let place = format!(
-                    "{of:?}, spread {spread}, noise {noise}: {stopped} of 500 stop, {wrong} of them wrong, {share:.3} asked"
+                    "{of:?}, spread {spread}, noise {noise}: {stopped} of 500 stop, {wrong} of them wrong, {share:.3} \
+                     asked"
                 );
                 println!("{place}");
                 assert!(wrong as f64 <= 0.05 * 500.0, "of all that are asked for: {place}");

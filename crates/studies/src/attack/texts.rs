@@ -245,9 +245,12 @@ pub(super) fn read_own(path: &Path, noun: &str, shipped: &[AttackText]) -> Resul
 }
 
 /// Neutral sentences without anything relevant to a judge.
-const HARMLESS: &str = "The weather was mild on that day and a light wind came from the west. Trains ran on time, and most \
-                        shops opened at nine. A few people sat on the benches by the river and read newspapers. Later in \
-                        the week some rain was expected in the hills. The market square was cleaned in the morning, as on \
+const HARMLESS: &str = "The weather was mild on that day and a light wind came from the west. Trains ran on time, and \
+                        most \
+                        shops opened at nine. A few people sat on the benches by the river and read newspapers. Later \
+                        in \
+                        the week some rain was expected in the hills. The market square was cleaned in the morning, \
+                        as on \
                         every Tuesday. Two ferries crossed the lake, one of them painted blue.";
 
 /// The step in length of control texts in characters, so that attacks of similar length share one.

@@ -14,7 +14,8 @@ use crate::{MethodError, RatingScale};
 /// The paper's scale for single critiques.
 const SCALE: RatingScale = RatingScale { min: 1, max: 7 };
 
-const OF_CRITIQUES: &str = "Whether what the critique says of the answer is true, whether it finds everything that is wrong \
+const OF_CRITIQUES: &str = "Whether what the critique says of the answer is true, whether it finds everything that is \
+                            wrong \
                             with the answer or missing from it, and whether one could improve the answer by it.";
 
 const OF_ANSWERS: &str = "Whether the answer is correct, answers the whole question, and gives reasons that hold.";

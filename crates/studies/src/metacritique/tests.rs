@@ -387,7 +387,7 @@ fn a_judge_is_held_against_labels_claim_by_claim() {
     std::fs::write(&path, json!([bare]).to_string()).expect("written");
     let error = error_text(&labelled(&path, &json!({}), Some(&judge())).0.expect_err("refused"));
     assert!(error.contains("the file lacks its claims"), "{error}");
-    assert!(labelled(&path, &json!({}), None).0.is_ok(), "without a model nobody asks about claims");
+    assert!(labelled(&path, &json!({}), None).0.is_ok(), "without a model no claim is judged");
     let error = error_text(&labelled(&path, &json!({"refine": true}), None).0.expect_err("refused"));
     assert!(error.contains("--model"), "{error}");
 }

@@ -138,7 +138,7 @@ recall of each document) and `summary.json`.";
         };
         let prompts = prompts::load(params, evaluator.description(), evaluated.unwrap_or(evaluator).description())?;
         let encoder = run.metric_models().encoder.clone();
-        let encoder = encoder.expect("it is named, and loaded by whoever runs this");
+        let encoder = encoder.expect("it is named, and loaded by the caller");
         let passages = Passage::all(&documents, params, encoder.tokenizer())
             .map_err(|source| MethodError::Other { option: Some("encoder"), source: Box::new(source) })?;
         let signature = sign(params, run, &prompts, &passages);

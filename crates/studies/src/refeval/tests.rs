@@ -439,7 +439,8 @@ fn every_stage_is_rehearsed_without_an_answer() {
 /// Reports time and memory of an examination by number of passages. Each size runs in a separate process to isolate its
 /// memory.
 #[test]
-#[ignore = "measures: REFEVAL_PASSAGES=1000 cargo test --release -p probity-methods --lib -- --ignored --nocapture time_and_memory"]
+#[ignore = "measures: REFEVAL_PASSAGES=1000 cargo test --release -p probity-methods --lib -- --ignored --nocapture \
+            time_and_memory"]
 fn time_and_memory_by_unit() {
     let count = std::env::var("REFEVAL_PASSAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
     let folder = tempfile::tempdir().expect("temporary folder");

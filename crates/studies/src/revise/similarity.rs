@@ -44,7 +44,7 @@ impl Measures {
             others.iter().map(|other| MetricItem { candidate: text, references: vec![other], source: None }).collect();
         let scores = self.0.each_ref().map(|metric| metric.score(&items, &|_| Ok(())).map(|scores| scores.items));
         let [chars, words, common] =
-            scores.map(|scores: Result<Vec<Vec<Score>>, MetricError>| scores.expect("nobody stops it"));
+            scores.map(|scores: Result<Vec<Vec<Score>>, MetricError>| scores.expect("nothing stops it"));
         let likeness = |row: &[Score]| row[1].value().map(|distance| 1.0 - distance);
         let of = |k: usize| Similarity {
             char: likeness(&chars[k]),

@@ -97,7 +97,8 @@ impl Form {
             ),
             question(
                 "best",
-                "Which revision is the best? Choose A or B if you can, both only if they are truly equal, and none only \
+                "Which revision is the best? Choose A or B if you can, both only if they are truly equal, and none \
+                 only \
                  if neither is acceptable.",
                 &CHOICE,
             ),

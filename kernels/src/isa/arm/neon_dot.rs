@@ -32,7 +32,8 @@ pub(crate) type NeonDot = Quarters<1>;
 fn sdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: dot products were found before this is called. The compiler's intrinsic is not stable.
     unsafe {
-        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
+        asm!("sdot {0:v}.4s, {1:v}.16b, \
+              {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
     }
     acc
 }

@@ -36,7 +36,8 @@ pub(crate) type NeonI8mm = Quarters<2>;
 fn usdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: the instruction was found before this is called. The compiler's intrinsic is not stable.
     unsafe {
-        asm!("usdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
+        asm!("usdot {0:v}.4s, {1:v}.16b, \
+              {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
     }
     acc
 }
@@ -46,7 +47,8 @@ fn usdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
 fn usmmla(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: as of `usdot`.
     unsafe {
-        asm!("usmmla {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
+        asm!("usmmla {0:v}.4s, {1:v}.16b, \
+              {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
     }
     acc
 }
