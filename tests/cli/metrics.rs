@@ -169,7 +169,7 @@ fn what_metrics_say_alike_is_printed_once_and_no_gold_is_an_option() {
     assert_eq!(
         first,
         [
-            "bleu, ter, rouge-l: 2 of 2 candidates in 2 samples have scores; no sample has two to compare",
+            "bleu, ter, rouge-l: 2 of 2 candidates scored, in 2 samples; no sample has two to compare",
             "CAUTION: the scores were not compared with gold"
         ],
         "{}",

@@ -3,8 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probity_lm::SinkError;
-use probity_methods::{Conclusion, Cost, RunSummary, Table};
-use probity_report::text::tokens_text;
+use probity_methods::{Conclusion, RunSummary, Table};
 use probity_runtime::{Drafting, LoadOptions, PlannedCost, PlannedMemory};
 use probity_session::{ByteSize, DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 use serde_json::Value;
@@ -90,19 +89,23 @@ fn in_words(settings: &Value) -> String {
     said.map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints the verdict, how far to trust it, the main table, and why results are missing; with details, everything.
-fn show(summary: &RunSummary) -> Result<(), OutputError> {
+/// Prints the verdict, how far to trust it, the main tables, and why results are missing; with details all tables with
+/// their notes.
+pub(crate) fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }
     if summary.details {
         summary.tables.iter().try_for_each(|table| print(&table_text(table)))?;
-        print(&cost_text(summary))?;
         return print(&visible(&summary.signature_line));
     }
-    for table in main_tables(&summary.tables) {
-        print(table_text(&Table { notes: Vec::new(), ..table.clone() }).trim_end())?;
-    }
+    // A table without rows has its reason in its notes.
+    let text = |table: &Table| match table.rows.is_empty() {
+        true => table_text(table),
+        false => table_text(&Table { notes: Vec::new(), ..table.clone() }),
+    };
+    let tables: Vec<String> = main_tables(&summary.tables).into_iter().map(text).collect();
+    print(tables.join("\n").trim_end())?;
     if summary.outcomes.unscored() > 0 {
         let notes = summary.outcomes.notes(summary.signature.model.as_ref());
         let lines = std::iter::once(format!("\nOutcomes: {}", summary.outcomes.line())).chain(notes);
@@ -111,27 +114,10 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// The tables that are shown first.
+/// The tables that a run shows first.
 pub(crate) fn main_tables(tables: &[Table]) -> Vec<&Table> {
     let main: Vec<&Table> = tables.iter().filter(|table| table.is_main).collect();
     if main.is_empty() { tables.iter().take(1).collect() } else { main }
-}
-
-/// The cost of a run; empty if no model was queried.
-fn cost_text(summary: &RunSummary) -> String {
-    let cost = summary.cost;
-    if summary.signature.model.is_none() {
-        return String::new();
-    }
-    let queries = format!(
-        "{} in {}; {}; {} of keys and values at most",
-        counted(cost.requests, "question"),
-        seconds_text(cost.seconds),
-        tokens_text(cost.usage.tokens_computed, cost.usage.tokens_unshared),
-        size(cost.usage.peak_cache_bytes),
-    );
-    let lines = std::iter::once(queries).chain(generation_text(&cost));
-    lines.map(|line| wrapped(&line, 2)).collect::<Vec<_>>().join("\n")
 }
 
 /// The conclusions of a run, and how far to trust them.
@@ -149,20 +135,6 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
         lines.push(format!("{}: {because}", trust.to_string().to_uppercase()));
     }
     lines.iter().map(|line| wrapped(&visible_line(line), 2) + "\n").collect()
-}
-
-/// The number of generated tokens and the acceptance of drafts; `None` if nothing was generated.
-fn generation_text(cost: &Cost) -> Option<String> {
-    let generated = (cost.usage.tokens_generated > 0).then(|| counted(cost.usage.tokens_generated, "token"))?;
-    let drafts = cost.acceptance().map(|share| {
-        format!(
-            "; {} drafted, {} of them accepted ({:.0}%)",
-            thousands(cost.usage.tokens_drafted),
-            thousands(cost.usage.drafts_accepted),
-            100.0 * share
-        )
-    });
-    Some(format!("{generated} generated{}", drafts.unwrap_or_default()))
 }
 
 /// The cost of a run by part, with a total if there are several.

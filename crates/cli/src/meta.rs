@@ -9,12 +9,12 @@ use probity_options::OptionSpec;
 use probity_session::{Plan, PlannedRun, stage_options};
 
 use crate::error::OutputError;
-use crate::events::Terminal;
+use crate::events::{Terminal, show};
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{of_plan, run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
-use crate::terminal::{print, visible_json};
+use crate::terminal::{print, visible_json, wrapped};
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -23,9 +23,10 @@ Examples:
   probity meta --scores compare-run --json
   probity meta --scores bleu-run --scores judge-run --gold data.jsonl --out meta-run
 
-p-values: Student's t over contexts for means over contexts; scipy's defaults between systems and over all scores, \
-where scores of one context count as independent. Intervals omit one context at a time (jackknife); tests of \
-differences swap whole contexts.";
+In the tables, p-values come from the method of the interval next to them. This is Student's t with the jackknife, \
+which omits one context at a time, or Clopper and Pearson for shares. Rank correlations between systems have no \
+interval; their p-values are scipy's defaults. `summary.json` also has scipy's p-values over all scores, which count \
+the scores of one context as independent. Randomisation tests of differences swap whole contexts.";
 
 /// Options of `meta`.
 #[derive(Debug, Args)]
@@ -45,6 +46,7 @@ impl OptionSet for Meta {
     fn adjust_command(command: clap::Command) -> clap::Command {
         of_plan(command)
             .mut_arg("out", |option| option.help("Run folder for `probity report`, created if missing"))
+            .mut_arg("resume", |option| option.help("Continue the run in the run folder"))
             .mut_arg("strict", |option| option.help("Exit with 1 if a score is undefined or has no counterpart"))
     }
 }
@@ -53,9 +55,18 @@ impl MetaArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let stage = PlannedRun::new(&Meta, &self.stage.given, None)?;
         let terminal = Terminal::new(global);
-        let terminal = if self.json { terminal.showing(show_json) } else { terminal };
+        let terminal = terminal.showing(if self.json { show_json } else { show_main });
         run_plan(&Plan::single_stage(stage, typed(arguments)), None, terminal, global)
     }
+}
+
+/// The main tables, and how to print the others.
+fn show_main(summary: &RunSummary) -> Result<(), OutputError> {
+    show(summary)?;
+    if summary.details {
+        return Ok(());
+    }
+    print(&wrapped("--details prints all tables, all differences and the notes.", 2))
 }
 
 fn show_json(summary: &RunSummary) -> Result<(), OutputError> {

@@ -15,8 +15,8 @@ Serve one model over HTTP: OpenAI's endpoints for texts and chats, and exact pro
   POST /v1/score              exact probabilities of labels and continuations, with their mass
   GET  /v1/models, /health, /openapi.json
 
-Unsupported fields are rejected by name. Concurrent requests run together and share prefixes; each answer is \
-bit-identical to the answer of the request alone.
+Unsupported fields are rejected by name. Concurrent requests run together and share prefixes. On `cpu`, each answer is \
+bit-identical to the answer that the request would get alone.
 
 The first line of standard output is the address. The server listens only on this machine, unless --host sets another \
 address, which requires a token. Ctrl-C stops the server after pending requests are answered.";
@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     model: Typed<ModelOptions>,
     /// Address to listen on
     ///
-    /// Any address but 127.0.0.1 and `::1` needs a token.
+    /// Any address except 127.0.0.1 and `::1` needs a token.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = address)]
     host: std::net::IpAddr,
     /// Port; 0 picks a free one
@@ -51,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// Maximum size of a request
     #[arg(long, value_name = "SIZE", default_value = "8MB")]
     max_body: ByteSize,
-    /// Maximum number of tokens of a text
+    /// Maximum number of tokens to generate for one text
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Maximum duration of a request
@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
     /// Maximum number of simultaneous connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_connections: u32,
-    /// Maximum number of queries and texts waiting for the model
+    /// Maximum number of queries waiting for the model
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     max_waiting: u32,
 }
@@ -203,7 +203,6 @@ mod served {
 
     /// Divides the memory for keys and values: a third for scoring, a third for generation, which interleaves with
     /// scoring, and the rest for prefixes of future requests.
-    /// answered, and the rest keeps beginnings for requests to come.
     fn share_out(mut model: Model) -> miette::Result<Model> {
         let options = model.options();
         let third = options.cache_budget.map(|bytes| (bytes / 3).max(1));

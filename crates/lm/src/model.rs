@@ -12,25 +12,26 @@ pub enum Precision {
     /// Weights are converted to 32-bit floats.
     #[default]
     Exact,
-    /// The faster of tiles and dots on this machine; probabilities differ visibly.
-    // On the CPU, descriptions name tiles or dots. Devices with their own operations (cuda:0, metal) use bf16.
-    Fast,
-    /// Activations are rounded to 8 bits, as in llama.cpp. With float weights, both are rounded to bf16.
+    /// Activations are rounded to 8 bits, as in llama.cpp. If the weights are floats, weights and activations are
+    /// rounded to bf16.
     // Same bits on every CPU.
     Dots,
     /// Weights and activations are rounded to bf16, for processors with AMX.
     // Same bits on every CPU, fast on those with AMX.
     Tiles,
+    /// The faster of dots and tiles on this machine; probabilities differ visibly from exact.
+    // On the CPU, descriptions name tiles or dots. Devices with their own operations (cuda:0, metal) use bf16.
+    Fast,
 }
 
 impl Precision {
-    /// `exact`, `fast`, `dots` or `tiles`.
+    /// `exact`, `dots`, `tiles` or `fast`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "exact",
-            Self::Fast => "fast",
             Self::Dots => "dots",
             Self::Tiles => "tiles",
+            Self::Fast => "fast",
         }
     }
 }

@@ -62,34 +62,38 @@ impl Method for Comparative {
     const LONG_ABOUT: &'static str = "\
 Compare candidates in pairs and rank them.
 
-The model sees the source and two candidates, and answers which is better. p = P(A) / (P(A) + P(B)) is computed from \
-the exact probabilities of the answers; nothing is parsed (Liusie, Manakul and Gales 2024). By default a candidate's \
-score is its share of won comparisons, or, if all samples are pairs, its mean probability of being better; --rank \
-selects other scores. Candidates are ranked within each context.
+The model sees the source and two candidates, and answers which is better. p is the probability of the answer A, \
+divided by the sum for A and B. It is computed from exact probabilities; nothing is parsed (Liusie, Manakul and Gales \
+2024). By default, a candidate's score is its share of won comparisons, or, if all samples are pairs, its mean \
+probability of being better. --rank selects other scores. Candidates are ranked within each context.
 
 The model must be large enough to compare: the smallest ones choose whichever text is shown first. `probity gpt-score` \
 is the method for those, and needs no labels either.
 
-Models favour a position. P(A) is the share of comparisons won by the candidate shown first; over all pairs in both \
-orders an unbiased judge has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both \
-positions win equally often (means then use p with log-odds logit p − logit τ). It does not make an undecided judge \
-decisive. τ is estimated from pairs judged in both orders. Without such pairs (as with no-repeat) nothing is debiased, \
-because the bias cannot be told from better candidates shown first. The order gap |p_ij − (1 − p_ji)| measures how \
-much a verdict depends on presentation order.
+Models favour a position. In the tables, P(A) is the share of comparisons that the candidate shown first wins. Over \
+all pairs in both orders, an unbiased judge has P(A) = 0.5.
+
+Debiasing moves the threshold from 0.5 to τ, the median of p. Both positions then win equally often. Means use p with \
+the log-odds logit p − logit τ. Debiasing does not make an undecided judge decisive. τ is estimated from pairs judged \
+in both orders. Without such pairs (as with `--pairs no-repeat:R`), nothing is debiased. Position bias then looks the \
+same as better candidates being shown first.
+
+p_ij is p with candidate i shown first and candidate j second. The order gap |p_ij − (1 − p_ji)| measures how much a \
+verdict depends on presentation order.
 
 Read the figures in this order: label mass (did the model answer the question?), P(A) and order gap (did it judge the \
 texts, or their positions?), then the correlation with gold scores or the accuracy on gold preferences.
 
 Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
-candidate, score, rank) and `summary.json`. --budget adds `budget.jsonl` (item, pairs compared, why it ended, \
-certainty of the ranking). Gold adds `to_label.jsonl` (pairs that cannot be left to the model yet, for `probity \
-label`) and `scores_to_label.jsonl`. A candidate without text is not shown to the model. A sample with one candidate \
-is counted and has no comparison.
+candidate, score, rank) and `summary.json`. --budget adds `budget.jsonl` (item, pairs compared, why the comparisons \
+ended, certainty of the ranking). With gold, there is also `to_label.jsonl`: pairs on which people should decide, for \
+`probity label` (docs/promises.md). `scores_to_label.jsonl` lists candidates to label. A candidate without text is not \
+shown to the model. A sample with one candidate is counted and has no comparison.
 
 Templates: 1 shows the material, then the question; 2 states the task first. Your own file is a Jinja template with \
 the slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, \
-adjective, comparative. Lines of the data that resemble lines of the template, or contain one of its delimiters in \
-brackets, are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+adjective, comparative. A line of the data is quoted with `> ` if it could be mistaken for a part of the template, for \
+example `[End of Summary A]`. A candidate thus cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 

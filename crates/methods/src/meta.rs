@@ -27,15 +27,17 @@ impl DynMethod for Meta {
         "\
 Compare scores with gold: correlations, accuracy, tests.
 
-Scores come from run folders, from `scores.jsonl` of `probity metrics` or of a method, or from any table with the \
-columns item, candidate and either metric and score or one column per metric. Gold comes from samples (scores and \
-preferences of their candidates) or from another such table. Both are matched by item and candidate.
+Scores come from run folders, from their `scores.jsonl`, or from any table. A table has the columns item and \
+candidate, and either metric and score, or one column per metric. Gold comes from samples (scores and preferences of \
+their candidates) or from another such table. Both are matched by item and candidate.
 
-For each metric and gold attribute the result has Pearson, Spearman and Kendall τ-b as the mean over contexts, between \
-systems (candidate ids) and over all scores, with p-values and intervals over contexts. It also has the accuracy of \
-pairs, with ties and with the best ε below which metric scores count as equal. A figure that cannot be computed, for \
-example from constant scores, is reported as undefined. Scores that differ by rounding alone (by 1e-12 of the largest) \
-are equal in ranks, correlations and accuracy."
+For each metric and gold attribute, the result has Pearson, Spearman and Kendall τ-b at three levels: the mean over \
+contexts (items), between systems (candidate ids), and over all scores. It has p-values, and intervals over contexts. \
+It also has the accuracy on pairs: without ties in gold, with ties, and with ties at the best ε. At ε, metric scores \
+that differ by ε or less count as equal.
+
+A figure that cannot be computed, for example from constant scores, is reported as undefined. Scores that differ by \
+rounding alone (by 1e-12 of the largest) are equal in ranks, correlations and accuracy."
     }
 
     fn needs(&self) -> Needs {

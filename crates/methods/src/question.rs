@@ -84,16 +84,17 @@ pub struct LayoutOptions {
     pub format: PromptFormat,
     /// Text that begins the model's answer
     ///
-    /// An empty text means no prefix. Omitted, there is none in a chat, where the answer is a separate turn; plain text
-    /// ends in the prefix of the method, such as `Answer:`, or `Score:` for ratings.
+    /// An empty text means no prefix. Without this option, a chat has no prefix, because the answer is a separate turn.
+    /// Plain text ends in the prefix of the method: `Answer:` in most methods, `Score:` for ratings.
     #[schemars(extend("form" = "TEXT", "signed" = "method"))]
     pub answer_prefix: Option<String>,
     /// Defence against manipulative texts; repeatable
     ///
-    /// `sandwich` repeats after the last text that instructions inside texts are to be ignored. `nonce:KEY` adds a code
-    /// derived from KEY to the markers around texts. Where candidates are judged, `paraphrase` shows the model its own
-    /// paraphrases of them, and `perplexity:NATS` withholds a candidate if any twenty consecutive tokens cost more than
-    /// NATS nats each. docs/methods/attack.md lists the effect and the cost of each defence.
+    /// `sandwich` adds a reminder after the last text: instructions inside the texts are to be ignored. `nonce:KEY`
+    /// adds a code derived from KEY to the markers around texts. `paraphrase` shows the model its own paraphrases of
+    /// the candidates. `perplexity:NATS` withholds a candidate if twenty consecutive tokens cost more than NATS nats
+    /// per token on average. The last two need a method that judges candidates. docs/methods/attack.md lists the effect
+    /// and the cost of each defence.
     #[schemars(extend("form" = "DEFENCE", "signed" = "method"))]
     pub defence: Vec<Defence>,
 }

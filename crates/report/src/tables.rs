@@ -81,6 +81,15 @@ fn cost(run: &ReportedRun) -> Option<String> {
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
     let questions = format!("{}{seconds}", counted(cost["requests"].as_u64()?, "question"));
+    let count = |name: &str| cost[name].as_u64().filter(|count| *count > 0);
+    let generated = count("tokens_generated").map_or_else(String::new, |tokens| {
+        let drafts = count("tokens_drafted").map(|drafted| (drafted, cost["drafts_accepted"].as_u64().unwrap_or(0)));
+        let drafts = drafts.map(|(drafted, accepted)| {
+            format!(" ({} of {} drafted tokens accepted)", thousands(accepted), thousands(drafted))
+        });
+        format!("; {} generated{}", counted(tokens, "token"), drafts.unwrap_or_default())
+    });
+    let questions = format!("{questions}{generated}");
     let tokens = cost["tokens_computed"].as_u64().zip(cost["tokens_unshared"].as_u64());
     Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {}", tokens_text(computed, all))))
 }

@@ -9,6 +9,7 @@ use probity_metrics::MetricModels;
 use probity_report::text::{counted, thousands, visible};
 use probity_store::{Answers, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::answers::{SharedCache, answer_settings};
 use crate::check::Checker;
@@ -230,8 +231,9 @@ impl Plan {
         if let Some(out) = out {
             events.notice(Notice::Message(&format!("results are in {}", out.display())));
         }
-        let RunSummary { outcomes, headline, verdict, .. } = summary;
+        let RunSummary { outcomes, headline, verdict, values, .. } = summary;
         report_unscored(stage, &outcomes, events.as_ref());
+        report_flagged(&values["flagged"], events.as_ref());
         Ok(RunOutcome::Finished(InShort { outcomes, headline, verdict }))
     }
 
@@ -400,6 +402,16 @@ fn report_unscored(stage: &PlannedRun, outcomes: &Outcomes, events: &dyn Events)
         format!("{}; see the rows", counted(unscored, "undefined score"))
     };
     events.notice(Notice::Warning(&told));
+}
+
+/// Warns of candidates that address their own judgement, or have lines that resemble the prompt.
+fn report_flagged(flagged: &Value, events: &dyn Events) {
+    let count = |name: &str| flagged[name].as_u64().filter(|count| *count > 0);
+    let found = [("speaking", "that address their own judgement"), ("quoted", "with lines that resemble the prompt")];
+    for (candidates, what) in found.into_iter().filter_map(|(name, what)| Some((count(name)?, what))) {
+        let text = format!("{} {what}: see `Texts to look at` in the tables", counted(candidates, "candidate"));
+        events.notice(Notice::Warning(&text));
+    }
 }
 
 /// Whether an error ends the whole plan; further errors would not help.

@@ -264,7 +264,7 @@ impl ConclusionCase<'_> {
             return Finding::new(says, figures, doubt);
         }
         let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
-        let says = format!("{} of {all} in {samples} have scores; no sample has two to compare", thousands(scored));
+        let says = format!("{} of {all} scored, in {samples}; no sample has two to compare", thousands(scored));
         Finding::new(says, figures, Doubt::Caution(format!("the scores were {NO_GOLD}")))
     }
 }

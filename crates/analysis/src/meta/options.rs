@@ -21,7 +21,7 @@ pub struct MetaParams {
     pub scores: Vec<PathBuf>,
     /// Gold: samples, or a table of scores
     ///
-    /// A table of scores has a column `item`. Omitted, gold comes from the samples that the first run kept.
+    /// A table of scores has a column `item`. Without --gold, gold comes from the first run folder with stored samples.
     #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub gold: Option<PathBuf>,
     /// Human labels from `probity label`; repeatable
@@ -61,21 +61,24 @@ pub struct MetaParams {
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.95)]
     pub confidence: f64,
-    /// Limit for disagreement with people, as a share
+    /// Allowed share of disagreement with people
     ///
-    /// It applies to the pairs that are left to the judge.
+    /// It applies to the pairs that can be left to the metric (docs/promises.md).
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.2)]
     pub alpha: f64,
-    /// Probability that labels mislead about --alpha
+    /// Allowed probability that --alpha is exceeded
+    ///
+    /// The labels may mislead by chance, and too many pairs are then left to the metric.
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.1)]
     pub delta: f64,
     /// Random seed
     ///
-    /// For swaps, pairs of items, and halves of the labels.
+    /// It sets the swaps of randomisation tests, the pair drawn from each labelled item, the labels that fit the line
+    /// from scores to human scores, and the order of what to label.
     #[schemars(extend("form" = "N"))]
     pub seed: u64,
 }

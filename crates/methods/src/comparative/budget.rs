@@ -121,10 +121,10 @@ impl Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PairOrder {
-    /// Most informative pair for --stop, for its cost
+    /// Pair with the most information about the goal of --stop, relative to its cost
     #[default]
     Adaptive,
-    /// Pair whose difference is least known, for its cost
+    /// Pair with the least certain difference, relative to its cost
     Gain,
     /// Random pair, by --seed
     Random,

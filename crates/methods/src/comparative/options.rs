@@ -48,8 +48,8 @@ pub struct ComparativeParams {
     /// Limit the comparisons in each context
     ///
     /// A number (80), a share of all comparisons (0.4), or `auto`: until the ranking is settled. Each pair is compared
-    /// in both orders. The next pair depends on earlier answers and on its cost in tokens. docs/budget.md reports the
-    /// savings.
+    /// in both orders. The next pair depends on earlier answers and on its cost: the bytes of its prompts after shared
+    /// prefixes. docs/budget.md reports the savings.
     #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
     pub budget: Option<Budget>,
     /// With --budget: how to choose the next pair
@@ -68,20 +68,23 @@ pub struct ComparativeParams {
     ///
     /// `win-ratio` is the share of wins, `mean-prob` the mean probability of being better, `bradley-terry` the
     /// Bradley–Terry strength, and `experts` a product of experts: the log-odds that explain all comparisons best.
-    /// `likelihood` is the position in the order under which the probabilities are most likely: exact for up to 20
-    /// texts, else the best order found by search, with a bound on its distance from the optimum. `hard-likelihood`
-    /// uses decisions instead of probabilities, and the judge's own statistics for how likely each decision is
-    /// (equation 13); `hard-likelihood-symmetric` assumes a judge without position bias.
     ///
-    /// `auto` is `experts` with --budget, because a share of wins then depends on the opponents of a text; `mean-prob`
-    /// if all samples are pairs, because a pair whose verdict changes with presentation order has one win each; else
-    /// `win-ratio`.
+    /// `likelihood` finds the order that makes the probabilities most likely. The score is the number of texts below in
+    /// this order. Up to 20 texts, the order is exact. Beyond, a search approximates it and reports a bound.
+    ///
+    /// `hard-likelihood` uses decisions instead of probabilities. It estimates from the judge's decisions how likely
+    /// each decision is (Liusie et al. 2024, equation 13). `hard-likelihood-symmetric` assumes a judge without position
+    /// bias instead.
+    ///
+    /// `auto` is `experts` with --budget, else `mean-prob` if all samples are pairs, else `win-ratio`. With --budget, a
+    /// share of wins would depend on the opponents of a text. In samples that are pairs, a verdict that changes with
+    /// presentation order would give each candidate one win.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
     /// Scope of the correction for position bias
     ///
-    /// One bias is estimated for each group of comparisons and corrected in all of them. Only pairs judged in both
-    /// orders enter the estimate.
+    /// The value defines groups of comparisons. One bias is estimated for each group and corrected in all its
+    /// comparisons. Only pairs judged in both orders enter the estimate.
     pub debias: DebiasMode,
     /// How to decide a comparison: prob or samples:K
     ///
@@ -97,7 +100,7 @@ pub struct ComparativeParams {
     #[schemars(extend("form" = "N", "signed_if" = ["decide!=prob"]))]
     #[default(5)]
     pub max_tokens: usize,
-    /// Analyse fewer comparisons and fewer candidates
+    /// Show how results change with fewer comparisons
     ///
     /// Reports Spearman against the number of comparisons, and the consistency of ranks with fewer candidates. No
     /// further comparisons are made. Needs --pairs full.

@@ -107,7 +107,7 @@ pub struct ComputeOptions {
     /// memory]
     #[schemars(extend("form" = "SIZE"))]
     pub cache_budget: Option<ByteSize>,
-    /// Draft tokens of generated texts that repeat themselves or the prompt
+    /// Speculative decoding that copies drafts from the prompt or the text so far; texts do not change
     pub draft: Drafting,
     /// Number of texts generated in parallel
     #[schemars(range(min = 1), extend("form" = "N"))]
