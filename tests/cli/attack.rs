@@ -62,7 +62,7 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
     }
     // The dry run counts the queries of all methods.
     let ran = attack(&world, &model, &[&methods[..], &["--dry-run"]].concat()).exits(0);
-    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("nothing was asked"), "{}{}", ran.stdout, ran.stderr);
+    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("nothing was queried"), "{}{}", ran.stdout, ran.stderr);
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     assert!(again.stderr.contains("reused: "), "{}", again.stderr);
     assert_eq!((first, rows), (world.read("run/summary.json"), world.read("run/preferences.jsonl")));
     let dry = world.run(&[&whole[..whole.len() - 2], &["--dry-run"]].concat()).exits(0);
-    for part in ["stage revisions, asked of ", "stage verdicts, asked of ", "all together 36 questions at most"] {
+    for part in ["stage revisions, model ", "stage verdicts, model ", "all together 36 questions at most"] {
         assert!(dry.stdout.contains(part), "{part}\n{}", dry.stdout);
     }
     world.run(&["report", "run", "--html", "report.html"]).exits(0);

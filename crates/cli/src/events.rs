@@ -145,7 +145,7 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     let mut lines = Vec::new();
     for part in &dry_run.parts {
         let stage = part.stage.map(|stage| format!("stage {stage}, ")).unwrap_or_default();
-        lines.push(format!("{stage}asked of {}", visible_line(&part.model)));
+        lines.push(format!("{stage}model {}", visible_line(&part.model)));
         lines.extend(part_text(part).lines().map(|line| format!("  {line}")));
     }
     let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
@@ -167,7 +167,7 @@ fn too_long_text(plan: &PlannedCost) -> String {
 /// Required and free memory of a device.
 fn memory_rows(memory: &PlannedMemory, options: LoadOptions) -> Vec<(&'static str, String)> {
     let Some(activations) = memory.activations else {
-        return vec![("memory", format!("{} for both; activations come on top", size(memory.total())))];
+        return vec![("memory", format!("{} of weights and cache, without activations", size(memory.total())))];
     };
     let with = format!("with about {} of activations", size(activations));
     let program = memory.process.map(|process| format!("{} of the program", size(process)));
@@ -195,7 +195,7 @@ fn part_text(part: &PlannedPart) -> String {
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
     let how =
-        if options.share_prefixes { "with shared beginnings computed once" } else { "with --compute no-sharing=yes" };
+        if options.share_prefixes { "with shared prefixes computed once" } else { "with --compute no-sharing=yes" };
     // How generations interleave depends on where each ends, which is unknown in advance.
     let cache = if plan.generated > 0 {
         format!("about {} of keys and values", size(peak))
@@ -213,7 +213,7 @@ fn part_text(part: &PlannedPart) -> String {
     let mut rows = vec![
         ("questions", thousands(plan.questions)),
         ("too long", too_long_text(plan)),
-        ("tokens", format!("{unshared} if each question were computed from scratch")),
+        ("tokens", format!("{unshared} without prefix sharing")),
         ("computed", format!("{computed} {how}")),
         ("weights", format!("{}{of_copy}", size(memory.iter().map(|memory| memory.weights).sum()))),
         ("cache", format!("{cache}, of {} allowed{each}", size(budget))),
@@ -225,7 +225,7 @@ fn part_text(part: &PlannedPart) -> String {
     rows.push(("time", time));
     if plan.generated > 0 {
         let generated = thousands(plan.generated);
-        rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));
+        rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text stops early")));
     }
     let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
     let (threads, tokens) = (counted(options.threads.unwrap_or(0), "thread"), counted(estimate.tokens, "token"));
@@ -236,7 +236,7 @@ fn part_text(part: &PlannedPart) -> String {
         format!("with {threads}")
     };
     let mut rests = format!(
-        "the time rests on what was just measured {with}: {tokens} of the longest prompt at \
+        "time extrapolated from a measurement {with}: {tokens} of the longest prompt at \
          {rate:.0} tokens/s"
     );
     if let Some(rate) = estimate.generated_per_second {
@@ -247,12 +247,10 @@ fn part_text(part: &PlannedPart) -> String {
     }
     if plan.generated > 0 {
         let guesses = match options.drafting {
-            Drafting::Lookup => "tokens that are guessed in vain (none with --compute draft=off), and ",
+            Drafting::Lookup => "rejected draft tokens (none with --compute draft=off), and ",
             Drafting::Off => "",
         };
-        lines.push(format!(
-            "not counted: {guesses}beginnings that are computed again for texts that begin later than others"
-        ));
+        lines.push(format!("not counted: {guesses}prefixes computed again for texts that start later"));
     }
     lines.join("\n")
 }

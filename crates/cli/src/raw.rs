@@ -52,8 +52,8 @@ pub(crate) struct RawArgs {
     cache: Option<PathBuf>,
     /// Print what the command would cost; query and write nothing
     ///
-    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time.
-    /// Generated texts count with their maximum length, without rejected drafts.
+    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time. The
+    /// estimates assume that generated texts reach their maximum length and that no drafts are rejected.
     #[arg(long)]
     dry_run: bool,
     /// Write model, arguments and cost to this file as JSON

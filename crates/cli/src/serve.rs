@@ -12,14 +12,15 @@ Serve one model over HTTP: OpenAI's endpoints for texts and chats, and exact pro
 
   POST /v1/completions        texts, optionally with log-probabilities of the prompt's tokens (echo)
   POST /v1/chat/completions   answers to chats, optionally constrained by a JSON schema
-  POST /v1/score              exact probabilities of labels and continuations, with their mass
+  POST /v1/score              exact probabilities of labels (and their sum) and continuations
   GET  /v1/models, /health, /openapi.json
 
-Unsupported fields are rejected by name. Concurrent requests run together and share prefixes. On `cpu`, each answer is \
-bit-identical to the answer that the request would get alone.
+A request with an unsupported field is rejected, and the error names the field. Concurrent requests are computed \
+together, and a prefix that they share is computed once. On `cpu`, each answer is bit-identical to the answer that the \
+request would get alone.
 
-The first line of standard output is the address. The server listens only on this machine, unless --host sets another \
-address, which requires a token. Ctrl-C stops the server after pending requests are answered.";
+The first line of standard output is the address. By default, the server listens only on this machine. An address that \
+other machines can reach (--host) requires a token. Ctrl-C stops the server after pending requests are answered.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Example:

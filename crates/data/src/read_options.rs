@@ -20,8 +20,8 @@ pub struct ReadOptions {
     /// column's name, or a path into it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE
     /// sets the same value for every row. Several columns, and the items of a list (chunks[]), are joined into one
     /// context, instruction or text, separated by blank lines. Fields without --map are read from columns of the same
-    /// name. Preference data with the columns prompt, chosen and rejected is recognised. FIELD:= ignores such a column.
-    /// Without --map, JSON lines can be in probity's own format (docs/data.md).
+    /// name; FIELD:= (without a value) ignores the column of that name. Preference data with the columns prompt, chosen
+    /// and rejected is recognised. Without --map, JSON lines can be in probity's own format (docs/data.md).
     #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
     pub map: Vec<MapEntry>,
     /// File format [default: detected from content and name]

@@ -73,10 +73,10 @@ is the method for those, and needs no labels either.
 Models favour a position. In the tables, P(A) is the share of comparisons that the candidate shown first wins. Over \
 all pairs in both orders, an unbiased judge has P(A) = 0.5.
 
-Debiasing moves the threshold from 0.5 to τ, the median of p. Both positions then win equally often. Means use p with \
-the log-odds logit p − logit τ. Debiasing does not make an undecided judge decisive. τ is estimated from pairs judged \
-in both orders. Without such pairs (as with `--pairs no-repeat:R`), nothing is debiased. Position bias then looks the \
-same as better candidates being shown first.
+Debiasing moves the threshold from 0.5 to τ, the median of p. Both positions then win equally often. For means, p is \
+replaced by the probability with log-odds logit p − logit τ. Debiasing does not make an undecided judge decisive. τ is \
+estimated from pairs judged in both orders. Without such pairs (as with `--pairs no-repeat:R`), nothing is debiased. \
+Position bias then cannot be told from better candidates in the first position.
 
 p_ij is p with candidate i shown first and candidate j second. The order gap |p_ij − (1 − p_ji)| measures how much a \
 verdict depends on presentation order.
@@ -86,9 +86,9 @@ texts, or their positions?), then the correlation with gold scores or the accura
 
 Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
 candidate, score, rank) and `summary.json`. --budget adds `budget.jsonl` (item, pairs compared, why the comparisons \
-ended, certainty of the ranking). With gold, there is also `to_label.jsonl`: pairs on which people should decide, for \
-`probity label` (docs/promises.md). `scores_to_label.jsonl` lists candidates to label. A candidate without text is not \
-shown to the model. A sample with one candidate is counted and has no comparison.
+ended, certainty of the ranking). With gold, two more files list what people should label next with `probity label` \
+(docs/promises.md): pairs in `to_label.jsonl`, and single candidates in `scores_to_label.jsonl`. A candidate without \
+text is not shown to the model. A sample with one candidate is counted and has no comparison.
 
 Templates: 1 shows the material, then the question; 2 states the task first. Your own file is a Jinja template with \
 the slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, \

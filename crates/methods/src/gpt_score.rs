@@ -29,7 +29,8 @@ pub struct GptScoreParams {
     pub reduce: Reduce,
     /// Prompt template: NAME or FILE; repeatable
     ///
-    /// Built in: 1. The prompt ends where the candidate follows. Scores are averaged over templates.
+    /// Built in: 1. A template has no slot for the candidate, which follows the prompt. Scores are averaged over
+    /// templates.
     #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
@@ -61,12 +62,12 @@ candidate's tokens of log P(token | prompt, earlier tokens), in nats, or their s
 higher is better.
 
 The prompt is plain text for every model, and the candidate follows after one space. White space around the candidate \
-and the end of the text are not scored. The score also reflects how common the words of a text are: compare candidates \
-for one source, not across sources or models.
+is not scored, and neither is the token that ends the text. The score also reflects how common the words of a text \
+are: compare candidates for one source, not across sources or models.
 
-Use it with a model below three billion parameters and no labels; with labels, see `probity help learn`. Small models \
-suffice: the likelihood under SmolLM2-135M agrees with people on the coherence of summaries, while comparisons and \
-ratings by the same model carry no information. A likely text need not be true or complete.
+Use it if the model has fewer than three billion parameters and you have no labels. If you have labels, see `probity \
+help learn`. Small models suffice: the likelihood under SmolLM2-135M agrees with people on the coherence of summaries, \
+while comparisons and ratings by the same model carry no information. A likely text need not be true or complete.
 
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
 

@@ -25,7 +25,7 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
 pub fn tokens_text(computed: u64, unshared: u64) -> String {
     match computed.checked_sub(unshared) {
         Some(in_vain) if in_vain > 0 => {
-            format!("{} tokens computed, {} of them guessed in vain", thousands(computed), thousands(in_vain))
+            format!("{} tokens computed, {} of them rejected drafts", thousands(computed), thousands(in_vain))
         }
         _ => format!("{} tokens computed of {}", thousands(computed), thousands(unshared)),
     }
@@ -38,6 +38,6 @@ mod tests {
     #[test]
     fn more_tokens_than_were_asked_for_are_told_as_guesses() {
         assert_eq!(tokens_text(608, 1_647), "608 tokens computed of 1,647");
-        assert_eq!(tokens_text(647, 608), "647 tokens computed, 39 of them guessed in vain");
+        assert_eq!(tokens_text(647, 608), "647 tokens computed, 39 of them rejected drafts");
     }
 }

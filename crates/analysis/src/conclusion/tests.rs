@@ -373,7 +373,7 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
     // One label corrects nothing; without labels nothing is reported.
     let few: Vec<_> = thirty().into_iter().enumerate().map(|(k, (gpt, said))| (gpt, said.filter(|_| k == 2))).collect();
     let one = systems(|_| ["gpt", "local"].map(str::to_owned), &few);
-    assert!(one.says.ends_with("sign test p = 0.001") && one.agreement.is_some(), "{one:?}");
+    assert!(one.says.ends_with("sign test p = 0.001)") && one.agreement.is_some(), "{one:?}");
 }
 
 #[test]

@@ -48,8 +48,8 @@ pub struct ComparativeParams {
     /// Limit the comparisons in each context
     ///
     /// A number (80), a share of all comparisons (0.4), or `auto`: until the ranking is settled. Each pair is compared
-    /// in both orders. The next pair depends on earlier answers and on its cost: the bytes of its prompts after shared
-    /// prefixes. docs/budget.md reports the savings.
+    /// in both orders. The choice of the next pair depends on earlier answers and on the pair's cost: the bytes of its
+    /// prompts that are not in a prefix computed before. docs/budget.md reports the savings.
     #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
     pub budget: Option<Budget>,
     /// With --budget: how to choose the next pair
@@ -69,16 +69,17 @@ pub struct ComparativeParams {
     /// `win-ratio` is the share of wins, `mean-prob` the mean probability of being better, `bradley-terry` the
     /// Bradley–Terry strength, and `experts` a product of experts: the log-odds that explain all comparisons best.
     ///
-    /// `likelihood` finds the order that makes the probabilities most likely. The score is the number of texts below in
-    /// this order. Up to 20 texts, the order is exact. Beyond, a search approximates it and reports a bound.
+    /// `likelihood` finds the order of the texts that is most likely by the probabilities of the comparisons. The score
+    /// is the number of texts below in this order. Up to 20 texts, the order is exact. Beyond, a search approximates it
+    /// and reports a bound.
     ///
-    /// `hard-likelihood` uses decisions instead of probabilities. It estimates from the judge's decisions how likely
-    /// each decision is (Liusie et al. 2024, equation 13). `hard-likelihood-symmetric` assumes a judge without position
-    /// bias instead.
+    /// `hard-likelihood` uses decisions instead of probabilities. It estimates from the judge's decisions how often the
+    /// judge picks the better text in each position (Liusie et al. 2024, equation 13). `hard-likelihood-symmetric`
+    /// assumes a judge without position bias instead.
     ///
-    /// `auto` is `experts` with --budget, else `mean-prob` if all samples are pairs, else `win-ratio`. With --budget, a
-    /// share of wins would depend on the opponents of a text. In samples that are pairs, a verdict that changes with
-    /// presentation order would give each candidate one win.
+    /// `auto` is `experts` with --budget, else `mean-prob` if all samples are pairs, else `win-ratio`. The share of
+    /// wins is not always suitable: with --budget, it would depend on the opponents of a text. In a sample of two, it
+    /// would be a tie whenever the verdict changes with presentation order.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
     /// Scope of the correction for position bias

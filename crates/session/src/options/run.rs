@@ -44,8 +44,8 @@ pub struct OutputOptions {
 pub struct AskOptions {
     /// Print what the run would cost; query and write nothing
     ///
-    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time.
-    /// Generated texts count with their maximum length, without rejected drafts.
+    /// Prints the number of queries, the tokens with and without prefix sharing, and estimates of memory and time. The
+    /// estimates assume that generated texts reach their maximum length and that no drafts are rejected.
     #[schemars(extend("heading" = "Data and output"))]
     pub dry_run: bool,
     /// Exit with 1 if a sample could not be scored
