@@ -101,7 +101,7 @@ fn a_dry_run_writes_nothing_and_says_what_texts_would_take() {
     let world = World::new();
     let ran = run(&world, &world.file("r.jsonl", mixed()), &["--dry-run", "--out", "a.jsonl"]).exits(0);
     assert!(ran.stdout.contains("generated  56 of these tokens at most"), "{}", ran.stdout);
-    let [not_counted, guesses] = ["not counted: ", "tokens that are guessed in vain"];
+    let [not_counted, guesses] = ["not counted: ", "rejected draft tokens"];
     assert!(ran.stdout.contains(&format!("{not_counted}{guesses}")), "{}", ran.stdout);
     let plain = run(&world, &world.file("r.jsonl", mixed()), &["--dry-run", "--draft", "off", "--no-sharing"]).exits(0);
     assert!(plain.stdout.contains(not_counted) && !plain.stdout.contains(guesses), "{}", plain.stdout);

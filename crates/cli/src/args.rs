@@ -68,7 +68,7 @@ pub(crate) enum Command {
     /// Generate texts, optionally constrained (raw interface)
     #[command(long_about = generate::LONG_ABOUT, after_help = generate::AFTER_HELP)]
     Generate(RawArgs),
-    /// Serve a model over HTTP, compatible with OpenAI clients
+    /// Serve a model over HTTP
     #[command(long_about = serve::LONG_ABOUT, after_help = serve::AFTER_HELP)]
     Serve(serve::ServeArgs),
     /// Check that scores are bit-identical on this machine
@@ -89,7 +89,7 @@ pub(crate) enum Command {
     /// Write or submit Slurm scripts for a recipe
     #[command(long_about = slurm::LONG_ABOUT)]
     Slurm(slurm::SlurmArgs),
-    /// Score candidates with BLEU, chrF, ROUGE, BERTScore, …
+    /// Score candidates with BLEU, chrF, ROUGE and others
     #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
     /// Label samples by hand in the browser

@@ -100,9 +100,9 @@ pub(crate) fn show(summary: &RunSummary) -> Result<(), OutputError> {
         return print(&visible(&summary.signature_line));
     }
     // A table without rows has its reason in its notes.
-    let text = |table: &Table| match table.rows.is_empty() {
-        true => table_text(table),
-        false => table_text(&Table { notes: Vec::new(), ..table.clone() }),
+    let text = |table: &Table| {
+        let notes = if table.rows.is_empty() { table.notes.clone() } else { Vec::new() };
+        table_text(&Table { notes, ..table.clone() })
     };
     let tables: Vec<String> = main_tables(&summary.tables).into_iter().map(text).collect();
     print(tables.join("\n").trim_end())?;

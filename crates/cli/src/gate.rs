@@ -77,7 +77,7 @@ pub(crate) struct GateArgs {
     /// Their number is reported.
     #[arg(long)]
     allow_missing: bool,
-    /// Write the outcomes as JUnit XML
+    /// Write the outcomes as `JUnit` XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Append a Markdown table to this file, such as a job summary

@@ -33,16 +33,14 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(model: Arc<dyn ServedModel>, options: ServeOptions) -> Self {
         let description = model.description();
-        let mut system_fingerprint = format!(
-            "probity-{}-{}-{}",
+        // Bits differ between kinds of devices.
+        let device = if description.device == "cpu" { String::new() } else { format!("-{}", description.device) };
+        let system_fingerprint = format!(
+            "probity-{}-{}-{}{device}",
             env!("CARGO_PKG_VERSION"),
             description.fingerprint.get(..12).unwrap_or(&description.fingerprint),
             description.precision.as_str()
         );
-        // Bits differ between kinds of devices.
-        if description.device != "cpu" {
-            system_fingerprint += &format!("-{}", description.device);
-        }
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             queue: Arc::new(Queue::new(options.max_waiting)),

@@ -145,7 +145,7 @@ impl FeaturedCandidates {
                 }
                 FeatureBlock::Surface => described.push(ColumnBlock::new(&block.name(), &SURFACE)),
                 FeatureBlock::State | FeatureBlock::Comparison => {
-                    described.push(ColumnBlock::new(&block.name(), &places))
+                    described.push(ColumnBlock::new(&block.name(), &places));
                 }
             }
         }
