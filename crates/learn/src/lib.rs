@@ -1,7 +1,7 @@
 //! Linear heads on features, fitted to human labels with cross-validation by group.
 //!
 //! A row of features belongs to a candidate, or to the difference of two compared candidates. Columns are grouped in
-//! [`FeatureBlock`]s. Each column is standardised over the training rows, and each block is scaled by its weight/√(its
+//! [`ColumnBlock`]s. Each column is standardised over the training rows, and each block is scaled by its weight/√(its
 //! columns), so that large blocks do not dominate small ones. Scores use ridge regression, decisions logistic
 //! regression with the same penalty. An inner cross-validation chooses the penalty.
 //!
