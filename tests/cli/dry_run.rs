@@ -38,7 +38,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
             assert_eq!((told[0], told[1]), (computed, shared), "{name}");
         }
         // If every prompt is too long, nothing was measured.
-        assert_eq!(dry.stdout.contains("the time rests on"), shared > 0, "{}", dry.stdout);
+        assert_eq!(dry.stdout.contains("time extrapolated from"), shared > 0, "{}", dry.stdout);
         assert_eq!(dry.stdout.contains("nothing to compute"), shared == 0, "{}", dry.stdout);
     }
 }
