@@ -76,7 +76,7 @@ class Model:
         *,
         progress: bool = True,
         adapter: str | os.PathLike[str] | Run | None = ...,
-        precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+        precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
         device: str = ...,
         min_mass: float = ...,
         compute: _Compute | Sequence[str] = ...,
@@ -137,7 +137,7 @@ def compare(
     seed: int = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -155,7 +155,7 @@ def compare(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Compare candidates in pairs and rank them: exact label probabilities, position bias taken out."""
+    """Compare candidates in pairs and rank them."""
 
 def g_eval(
     data: str | os.PathLike[str] | Frame,
@@ -176,7 +176,7 @@ def g_eval(
     defence: str | Sequence[str] = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -194,7 +194,7 @@ def g_eval(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Rate each candidate by itself: the expected rating under the model's label probabilities."""
+    """Rate each candidate by the model's expected rating."""
 
 def prompt_scoring(
     data: str | os.PathLike[str] | Frame,
@@ -214,7 +214,7 @@ def prompt_scoring(
     seed: int = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -232,7 +232,7 @@ def prompt_scoring(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Rate each candidate by itself: the score that the model writes."""
+    """Rate each candidate by the score that the model writes."""
 
 def checklist(
     data: str | os.PathLike[str] | Frame,
@@ -254,7 +254,7 @@ def checklist(
     label_words: str = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -272,7 +272,7 @@ def checklist(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Ask questions about each candidate: the mean probability of Yes over a checklist."""
+    """Score each candidate by a checklist of yes/no questions."""
 
 def gpt_score(
     data: str | os.PathLike[str] | Frame,
@@ -286,7 +286,7 @@ def gpt_score(
     template: str | os.PathLike[str] | Run | Table | Frame | Sequence[str | os.PathLike[str] | Run | Table | Frame] = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -304,7 +304,7 @@ def gpt_score(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Score each candidate by its log-probability after an instruction to write a good one."""
+    """Score each candidate by its log-probability."""
 
 def parapluie(
     data: str | os.PathLike[str] | Frame,
@@ -321,7 +321,7 @@ def parapluie(
     no_gold: bool = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -339,7 +339,7 @@ def parapluie(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Score whether each candidate means the same as its source: log P(Yes) − log P(No)."""
+    """Score whether a candidate means the same as its source."""
 
 def judge(
     data: str | os.PathLike[str] | Frame,
@@ -369,7 +369,7 @@ def judge(
     no_gold: bool = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -389,7 +389,7 @@ def judge(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Let a model, or a panel of models, say which candidate is better or how good each is, with reasons."""
+    """Judge candidates with one model or a panel."""
 
 def reward(
     data: str | os.PathLike[str] | Frame,
@@ -401,7 +401,7 @@ def reward(
     no_gold: bool = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -419,7 +419,7 @@ def reward(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Score each candidate by a reward model or a classifier."""
+    """Score each candidate with a reward model or classifier."""
 
 def revise(
     data: str | os.PathLike[str] | Frame,
@@ -443,7 +443,7 @@ def revise(
     seed: int = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -463,7 +463,7 @@ def revise(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Make references: revisions of what is to be judged, or the model's own answers."""
+    """Generate references with a model, such as revisions."""
 
 def reviseval(
     data: str | os.PathLike[str] | Frame,
@@ -505,7 +505,7 @@ def reviseval(
     no_gold: bool = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -525,7 +525,7 @@ def reviseval(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Make references by revision, and hold candidates against them by a judge and by metrics."""
+    """Judge and score candidates against generated references."""
 
 def metacritique(
     data: str | os.PathLike[str] | Frame | None = ...,
@@ -551,7 +551,7 @@ def metacritique(
     text_flags: Literal['on', 'off'] = ...,
     model: str | os.PathLike[str] | Model | None = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -571,7 +571,7 @@ def metacritique(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique)."""
+    """Judge critiques claim by claim: precision, recall and F1."""
 
 def refeval(
     *,
@@ -605,7 +605,7 @@ def refeval(
     defence: str | Sequence[str] = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -621,7 +621,7 @@ def refeval(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval)."""
+    """Test what a model knows about a set of documents."""
 
 def revision(
     data: str | os.PathLike[str] | Frame,
@@ -644,7 +644,7 @@ def revision(
     text_flags: Literal['on', 'off'] = ...,
     model: str | os.PathLike[str] | Model | None = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -664,7 +664,7 @@ def revision(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Hold judges and metrics of text revision against people: which of them can be trusted."""
+    """Compare judges and metrics of text revisions with people."""
 
 def learn(
     data: str | os.PathLike[str] | Frame,
@@ -682,7 +682,7 @@ def learn(
     seed: int = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -702,7 +702,7 @@ def learn(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Learn from your labels what the model's reading of a text says of its quality."""
+    """Fit a linear scoring head to your labels."""
 
 def learned(
     data: str | os.PathLike[str] | Frame,
@@ -714,7 +714,7 @@ def learned(
     no_gold: bool = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -734,7 +734,7 @@ def learned(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Score each candidate by what `learn` has learnt from your labels."""
+    """Score each candidate with a head fitted by `learn`."""
 
 def attack(
     data: str | os.PathLike[str] | Frame,
@@ -750,7 +750,7 @@ def attack(
     seed: int = ...,
     text_flags: Literal['on', 'off'] = ...,
     adapter: str | os.PathLike[str] | Run | None = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     min_mass: float = ...,
     compute: _Compute | Sequence[str] = ...,
@@ -768,7 +768,7 @@ def attack(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Attack a judge before others do: what texts that speak to it do to its verdicts."""
+    """Measure how attacks in texts change a judge's verdicts."""
 
 def metrics(
     data: str | os.PathLike[str] | Frame,
@@ -777,7 +777,7 @@ def metrics(
     encoder: str | None = ...,
     model: str | os.PathLike[str] | Model | None = ...,
     no_gold: bool = ...,
-    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    precision: Literal['exact', 'dots', 'tiles', 'fast'] = ...,
     device: str = ...,
     compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
@@ -793,7 +793,7 @@ def metrics(
     progress: bool = ...,
     **keys: Unpack[_Compute],
 ) -> Run:
-    """Score candidates against references by BLEU, chrF, TER, ROUGE and others."""
+    """Score candidates with metrics such as BLEU, chrF and ROUGE."""
 
 def meta(
     *,
@@ -819,4 +819,4 @@ def meta(
     resume: bool = ...,
     progress: bool = ...,
 ) -> Run:
-    """Hold scores against gold: correlations, accuracy of pairs, tests between metrics."""
+    """Compare scores with gold: correlations, accuracy, tests."""
