@@ -18,11 +18,14 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
     let texts = json!({"question": "who sat?", "answer": "the cat"});
     let sample = json!({"id": "s", "context": "the cat sat", "texts": texts, "candidates": (0..3).map(candidate).collect::<Vec<_>>()});
     let data = world.file("d.jsonl", lines(&[sample]));
-    // Methods with many stages are planned by stage, which the tests of stages cover.
-    for name in judging().filter(|name| *name != "metacritique") {
+    for name in judging() {
         let model = method_model(name);
         let base = [&[name, "--model", &model, "--data", &data], &smallest(name)[..]].concat();
         let dry = world.run(&[&base[..], &["--dry-run", "--out", name]].concat()).exits(0);
+        // Methods with stages are planned by stage, which the tests of stages cover.
+        if dry.stdout.starts_with("stage ") {
+            continue;
+        }
         assert!(!world.path(name).exists(), "{name} wrote");
         world.run(&[&base[..], &["--dry-run"]].concat()).exits(0);
         world.run(&[&base[..], &["--out", name]].concat()).exits(0);

@@ -3,19 +3,12 @@
 use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Arg, Command, builder::PossibleValue};
 use probity_data::importers;
+use probity_methods::DynMethod;
 use probity_metrics::metrics;
 use probity_runtime::hub::known_models;
 
 /// Headings of `probity --help` with the commands below them. A command that is missing here fails a test.
-const COMMANDS: [(&str, &[&str]); 8] = [
-    (
-        "Judge",
-        &[
-            "compare", "judge", "g-eval", "prompt-scoring", "checklist", "gpt-score", "parapluie", "reward", "learn",
-            "learned",
-        ],
-    ),
-    ("Studies", &["revise", "reviseval", "metacritique", "refeval", "revision", "attack"]),
+const COMMANDS: [(&str, &[&str]); 6] = [
     ("Metrics and trust", &["metrics", "meta", "gate", "verify-determinism"]),
     ("Models", &["model", "prompts", "logprobs", "generate"]),
     ("Data and labels", &["import", "data", "label"]),
@@ -23,6 +16,14 @@ const COMMANDS: [(&str, &[&str]); 8] = [
     ("Server", &["serve"]),
     ("Setup", &["demo", "config", "completions", "man", "help"]),
 ];
+
+/// All groups: judging methods and studies from the registry, then [`COMMANDS`].
+fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
+    let judging: Vec<&str> = probity_methods::methods().iter().map(|method| method.name()).collect();
+    let studies = probity_studies::methods().map(DynMethod::name).filter(|name| !judging.contains(name)).collect();
+    let others = COMMANDS.iter().map(|(heading, names)| (*heading, names.to_vec()));
+    [("Judge", judging), ("Studies", studies)].into_iter().chain(others).collect()
+}
 
 /// The commands by group, one line each.
 pub(crate) fn listed(command: &Command) -> String {
@@ -32,8 +33,8 @@ pub(crate) fn listed(command: &Command) -> String {
         format!("  {name:<18}  {about}\n")
     };
     let group =
-        |(heading, names): &(&str, &[&str])| format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>());
-    COMMANDS.iter().map(group).collect()
+        |(heading, names): (&str, Vec<&str>)| format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>());
+    groups().into_iter().map(group).collect()
 }
 
 /// The command as `-h` shows it: options without their values.
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_command_is_in_one_group() {
-        let listed: Vec<&str> = COMMANDS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let listed: Vec<&str> = groups().into_iter().flat_map(|(_, names)| names).collect();
         let command = crate::args::command();
         let commands: BTreeSet<&str> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
         assert_eq!(listed.len(), commands.len());
