@@ -41,6 +41,15 @@ impl ReadConfig {
     }
 }
 
+/// Whether a tensor belongs to one of the layers after the last that predict further tokens.
+fn is_after_last(name: &str, config: &DecoderConfig) -> bool {
+    let number = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+    let last = config.layers.len();
+    number.and_then(|(number, _)| number.parse().ok()).is_some_and(|number: usize| {
+        (last..last + config.unused_layers).contains(&number)
+    })
+}
+
 /// A model's parsed configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelConfig {
@@ -163,7 +172,7 @@ impl ModelConfig {
                 let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
                 // Models with a class head predict no tokens.
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
-                name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens
+                name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens || is_after_last(name, config)
             }
             Self::EncoderDecoder(config) => {
                 let is_of_tokens = config.classes.is_some() && (name == OUTPUT || Some(name) == config.head_bias);

@@ -201,21 +201,6 @@ fn gemma(fields: &mut Fields) -> Result<(), ConfigError> {
     fields.activation("hidden_act")
 }
 
-/// GLM-4 (2025), with norms before and after each sublayer.
-pub(crate) static GLM4: Bridged = Bridged { name: "glm4", read: glm4, continues: true };
-
-fn glm4(fields: &mut Fields) -> Result<(), ConfigError> {
-    fields.usual()?;
-    if let Some(size) = fields.given.size("head_dim")? {
-        fields.put("head_dim", size);
-    }
-    fields.epsilon_or("rms_norm_eps", 1.5625e-7)?;
-    fields.rotated_or(0.5)?;
-    fields.flag_or("attention_bias", false)?;
-    fields.flag_or("tie_word_embeddings", false)?;
-    fields.activation("hidden_act")
-}
-
 /// Helium (Kyutai 2025).
 pub(crate) static HELIUM: Bridged = Bridged { name: "helium", read: helium, continues: true };
 

@@ -82,6 +82,12 @@ impl ConfigFields {
         self.left.shift_remove(field)
     }
 
+    /// Removes a parameter of the rotation and returns its value; null counts as absent.
+    pub(crate) fn take_of_rope(&mut self, parameter: &str) -> Option<Value> {
+        let mut take = |field: &str| self.left.get_mut(field)?.as_object_mut()?.shift_remove(parameter);
+        ["rope_parameters", "rope_scaling"].into_iter().find_map(&mut take).filter(|value| !value.is_null())
+    }
+
     /// Sets the rope base if the file has none: transformers has a different default per architecture.
     pub(crate) fn put_usual_base(&mut self, base: f64) {
         if ["rope_theta", "rope_parameters"].iter().all(|field| !self.left.contains_key(*field)) {
@@ -108,6 +114,17 @@ impl ConfigFields {
         // 32 bits, so that a product of two sizes does not overflow.
         let size = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "an integer from 1 to 4294967295"))
+    }
+
+    /// As [`size`](Self::size), or zero.
+    pub(crate) fn count(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
+        match self.left.get(field) {
+            Some(value) if *value == Value::from(0) => {
+                self.take(field);
+                Ok(Some(0))
+            }
+            _ => self.size(field),
+        }
     }
 
     pub(crate) fn required_size(&mut self, field: &'static str) -> Result<usize, ConfigError> {
@@ -183,6 +200,14 @@ pub(crate) const EPSILONS: RangeInclusive<f64> = 1e-30..=0.1;
 pub(crate) fn number_in(field: &str, value: &Value, range: &RangeInclusive<f64>) -> Result<f64, ConfigError> {
     let expected = || format!("a number from {:e} to {:e}", range.start(), range.end());
     value.as_f64().filter(|n| range.contains(n)).ok_or_else(|| invalid(field, value, &expected()))
+}
+
+/// Requires fields for which no default is assumed.
+pub(crate) fn require(config: &Map<String, Value>, fields: &[&'static str]) -> Result<(), ConfigError> {
+    match fields.iter().find(|field| config.get(**field).is_none_or(Value::is_null)) {
+        Some(field) => Err(ConfigError::Missing(field)),
+        None => Ok(()),
+    }
 }
 
 /// A token id.

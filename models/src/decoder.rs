@@ -12,7 +12,7 @@ use crate::head::VocabularyHead;
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::{
-    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
+    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig, Temperature,
 };
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
@@ -55,6 +55,8 @@ pub struct DecoderConfig {
     pub score_scale: f32,
     /// Soft cap of scores: `s` becomes `cap · tanh(s / cap)`.
     pub score_cap: Option<f32>,
+    /// Growth of attention scores with the position, if any.
+    pub temperature: Option<Temperature>,
     /// Factor of the attention and feed-forward outputs before they are added to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
@@ -71,6 +73,8 @@ pub struct DecoderConfig {
     pub attention_output_bias: bool,
     /// Biases in the feed-forward layer.
     pub mlp_bias: bool,
+    /// Layers after the last that predict further tokens; their tensors are not read.
+    pub unused_layers: usize,
     /// Class names by index, if a class head replaces the vocabulary; otherwise empty.
     pub classes: Vec<String>,
     /// The padding token. A class head reads the last token that is not padding.
@@ -97,9 +101,12 @@ pub(crate) const NAMES: LayerNames = LayerNames {
     head_norms: None,
     cross: None,
     router: None,
+    router_correction: None,
     gate: "mlp.gate_proj",
     up: Some("mlp.up_proj"),
     down: "mlp.down_proj",
+    shared: None,
+    dense: None,
     feed_forward_norms: NormNames::stream("post_attention_layernorm"),
     last_norm: Some("norm"),
     relative: None,
@@ -130,6 +137,7 @@ impl DecoderConfig {
             head_dim: self.head_dim,
             score_scale: self.score_scale,
             score_cap: self.score_cap,
+            temperature: self.temperature,
             bidirectional: false,
             relative: None,
             disentangled: None,

@@ -4,7 +4,7 @@ use probity_kernels::{Activation, RopeLayout};
 use serde_json::{Map, Value, json};
 
 use crate::Rope;
-use crate::config::{ConfigError, ConfigFields, EPSILONS, MAX_LAYERS, activation, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, MAX_LAYERS, activation, invalid, number_in};
 use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
@@ -73,6 +73,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         embedding_scale: 1.0,
         score_scale: usual_scale(head_dim),
         score_cap: None,
+        temperature: None,
         branch_scale: 1.0,
         logit_scale: 1.0,
         logit_cap: None,
@@ -81,11 +82,35 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         qkv_bias: false,
         attention_output_bias: false,
         mlp_bias: false,
+        unused_layers: 0,
         classes: Vec::new(),
         padding: None,
         norm: NormKind::RootMeanSquare,
         names: &NAMES,
     })
+}
+
+/// The rotated share of each head. Newer configurations have it among the rotation's parameters.
+pub(crate) fn take_rotated_share(fields: &mut ConfigFields, usual: f64) -> Result<f64, ConfigError> {
+    let (field, shares) = ("rope_parameters.partial_rotary_factor", 0.0..=1.0);
+    let outside = fields.number("partial_rotary_factor", &shares)?;
+    let inside = fields.take_of_rope("partial_rotary_factor");
+    let inside = inside.map(|value| number_in(field, &value, &shares)).transpose()?;
+    match (outside, inside) {
+        (Some(outside), Some(inside)) if outside != inside => {
+            Err(invalid(field, &json!(inside), &format!("{outside}, the value of the outer field")))
+        }
+        _ => Ok(inside.or(outside).unwrap_or(usual)),
+    }
+}
+
+/// Rotates only the first elements of each head.
+pub(crate) fn set_rotated_share(decoder: &mut DecoderConfig, share: f64) -> Result<(), ConfigError> {
+    decoder.rotary_dim = (decoder.head_dim as f64 * share) as usize;
+    if decoder.rotary_dim == 0 || !decoder.rotary_dim.is_multiple_of(2) {
+        return Err(invalid("partial_rotary_factor", &json!(share), "an even number of elements of a head"));
+    }
+    Ok(())
 }
 
 /// The window of qwen2 and qwen3. Published models disable it with a switch, which takes precedence.
@@ -224,6 +249,20 @@ pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>
         return Err(reader.error("rope.dimension_count", why));
     }
     Ok(window)
+}
+
+/// Reads the number of rotated elements per head as a share of the head.
+pub(crate) fn read_rotated_share(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<(), GgufError> {
+    if let Some(dims) = reader.integer("rope.dimension_count", MAX_SIZE)? {
+        let head_dim = config["head_dim"].as_f64().expect("a size was read");
+        // Half an element more, because the share is multiplied by the head dimension and rounded down.
+        let share = if dims as f64 == head_dim { 1.0 } else { (dims as f64 + 0.5) / head_dim };
+        config.insert("partial_rotary_factor".into(), json!(share));
+    }
+    Ok(())
 }
 
 /// Fields shared by all architectures of the family. Returns the window, if there is one.

@@ -45,7 +45,7 @@ pub trait GgufMetadata {
     fn shape(&self, tensor: &str) -> Option<&[usize]>;
 }
 
-/// A Hugging Face name and a GGUF name, up to the last dot.
+/// A Hugging Face name and a GGUF name, up to the last dot, or whole if they differ after it.
 pub(crate) type Pair = (&'static str, &'static str);
 
 /// Whether the file has a tensor with this GGUF name.
@@ -89,9 +89,12 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     head_norms: None,
     cross: None,
     router: None,
+    router_correction: None,
     gate: "ffn_gate",
     up: Some("ffn_up"),
     down: "ffn_down",
+    shared: None,
+    dense: None,
     feed_forward_norms: NormNames::stream("ffn_norm"),
     last_norm: Some("output_norm"),
     relative: None,
@@ -147,16 +150,20 @@ impl GgufNames {
     }
 
     fn translate(&self, name: &str, direction: fn(&OwnedPair) -> (&String, &String)) -> Option<String> {
-        let (stem, suffix) = name.rsplit_once('.')?;
         let find = |pairs: &[OwnedPair], wanted: &str| {
             pairs.iter().map(direction).find(|(from, _)| *from == wanted).map(|(_, to)| to.clone())
         };
         for (layers, pairs) in &self.stacks {
             let (from, to) = direction(layers);
-            if let Some((layer, part)) = stem.strip_prefix(from.as_str()).and_then(|rest| rest.split_once('.')) {
-                return Some(format!("{to}{layer}.{}.{suffix}", find(pairs, part)?));
+            if let Some((layer, part)) = name.strip_prefix(from.as_str()).and_then(|rest| rest.split_once('.')) {
+                if let Some(whole) = find(pairs, part) {
+                    return Some(format!("{to}{layer}.{whole}"));
+                }
+                let (stem, suffix) = part.rsplit_once('.')?;
+                return Some(format!("{to}{layer}.{}.{suffix}", find(pairs, stem)?));
             }
         }
+        let (stem, suffix) = name.rsplit_once('.')?;
         Some(format!("{}.{suffix}", find(&self.global, stem)?))
     }
 }

@@ -5,7 +5,7 @@ use probity_kernels::Activation;
 
 use crate::cpu::NormKind;
 use crate::row_range::RowRange;
-use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, StackConfig};
+use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, RouterScores, StackConfig};
 
 /// Loads weights for an executor, as linear layers `L` and norms `N`.
 pub(crate) trait WeightLoader<L, N>: Sized {
@@ -27,6 +27,9 @@ pub(crate) trait WeightLoader<L, N>: Sized {
 
     /// Loads a norm of `width` elements with its epsilon.
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
+
+    /// Loads all `len` elements of the tensor `name`.
+    fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
 
     /// Whether the checkpoint contains the tensor `name`.
     fn has(&self, name: &str) -> bool;
@@ -98,71 +101,137 @@ pub(crate) struct GatedProducts<L> {
 
 /// Feed-forward weights: one set of products, or a mixture of experts.
 pub(crate) struct FeedForwardWeights<L, N> {
-    /// Router logits over the experts; `None` if there is no mixture.
-    pub(crate) router: Option<L>,
+    /// `None` if there is no mixture.
+    pub(crate) router: Option<Router<L>>,
     /// One set, or one per expert.
     pub(crate) products: Vec<GatedProducts<L>>,
+    /// The set that all rows use besides their experts.
+    pub(crate) shared: Option<GatedProducts<L>>,
     pub(crate) norms: PartNorms<N>,
     pub(crate) activation: Activation,
 }
 
-/// The experts of a row and their weights, in the order of their indices. Experts with the largest logits are chosen,
-/// ties go to the lower index, and weights are probabilities, normalised over all experts or over the chosen ones.
-pub(crate) fn chosen_experts(logits: &[f32], choice: ExpertChoice) -> Vec<(usize, f32)> {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
-    let largest = logits[order[0]];
-    let weight = |expert: usize| libm::expf(logits[expert] - largest);
-    let among = if choice.normalised { &order[..choice.chosen] } else { &order[..] };
-    // Summed in the order of their logits, so that the result depends on the row alone.
-    let sum: f32 = among.iter().map(|expert| weight(*expert)).sum();
-    let mut chosen: Vec<(usize, f32)> =
-        order[..choice.chosen].iter().map(|expert| (*expert, weight(*expert) / sum)).collect();
-    chosen.sort_unstable_by_key(|(expert, _)| *expert);
-    chosen
+/// The router of a mixture of experts.
+pub(crate) struct Router<L> {
+    /// Its logits over the experts.
+    pub(crate) logits: L,
+    /// The correction of each expert's score; empty if there is none.
+    pub(crate) correction: Vec<f32>,
+    pub(crate) choice: ExpertChoice,
+}
+
+impl<L> Router<L> {
+    /// The experts of a row and their weights, in the order of their indices. Experts with the largest scores are
+    /// chosen, ties go to the lower index, and weights are normalised over all experts or over the chosen ones.
+    pub(crate) fn chosen(&self, logits: &[f32]) -> Vec<(usize, f32)> {
+        let choice = self.choice;
+        let (scores, ranks): (Vec<f32>, Vec<f32>) = match choice.scores {
+            RouterScores::Softmax => {
+                let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                (logits.iter().map(|logit| libm::expf(logit - largest)).collect(), logits.to_vec())
+            }
+            RouterScores::CorrectedSigmoid => {
+                let scores: Vec<f32> = logits.iter().map(|logit| 1.0 / (1.0 + libm::expf(-logit))).collect();
+                let ranks = scores.iter().zip(&self.correction).map(|(score, correction)| score + correction).collect();
+                (scores, ranks)
+            }
+        };
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| ranks[*b].total_cmp(&ranks[*a]));
+        // Summed in this order, so that the result depends on the row alone.
+        let sum_of = |experts: &[usize]| experts.iter().map(|expert| scores[*expert]).sum::<f32>();
+        let sum = match choice.scores {
+            _ if choice.normalised => sum_of(&order[..choice.chosen]),
+            RouterScores::Softmax => sum_of(&order),
+            RouterScores::CorrectedSigmoid => 1.0,
+        };
+        let weight = |expert: usize| (expert, scores[expert] / sum * choice.scale);
+        let mut chosen: Vec<(usize, f32)> = order[..choice.chosen].iter().map(|expert| weight(*expert)).collect();
+        chosen.sort_unstable_by_key(|(expert, _)| *expert);
+        chosen
+    }
+}
+
+impl<L> GatedProducts<L> {
+    /// Loads products of inner width `inner`, in separate tensors or with the first two in one.
+    fn load<N, P: WeightLoader<L, N>>(
+        parts: &P,
+        (gate, up, down): (&str, Option<&str>, &str),
+        inner: usize,
+        c: &StackConfig,
+    ) -> Result<Self, P::Error> {
+        let [gate_rows, up_rows] = RowRange::of_products([gate, up.unwrap_or_default()], [inner; 2]);
+        let load = |name: &str, rows, width| parts.linear(name, rows, width, c.biases.feed_forward);
+        Ok(Self {
+            gate: load(gate, gate_rows, c.hidden_size)?,
+            up: up.map(|name| load(name, up_rows, c.hidden_size)).transpose()?,
+            down: load(down, RowRange::all(c.hidden_size), inner)?,
+        })
+    }
+
+    /// Loads the products of an expert, from a tensor of its own or one of all experts.
+    fn load_expert<N, P: WeightLoader<L, N>>(
+        parts: &P,
+        expert: usize,
+        count: usize,
+        c: &StackConfig,
+    ) -> Result<Self, P::Error> {
+        let load = |name: &str, rows: usize, width: usize| {
+            if parts.has(&format!("{name}.weight")) {
+                let all = RowRange { first: expert * rows, len: rows, of: count * rows };
+                return parts.linear(name, all, width, c.biases.feed_forward);
+            }
+            let (experts, name) = name.rsplit_once('.').expect("a name of its own behind the number");
+            let name = format!("{experts}.{expert}.{name}");
+            parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
+        };
+        let up = c.names.up.map(|name| load(name, c.intermediate_size, c.hidden_size));
+        Ok(Self {
+            gate: load(c.names.gate, c.intermediate_size, c.hidden_size)?,
+            up: up.transpose()?,
+            down: load(c.names.down, c.hidden_size, c.intermediate_size)?,
+        })
+    }
+}
+
+impl<L> Router<L> {
+    fn load<N, P: WeightLoader<L, N>>(parts: &P, choice: ExpertChoice, c: &StackConfig) -> Result<Self, P::Error> {
+        let name = c.names.router.expect("a mixture of experts has a router");
+        let correction = match (choice.scores, c.names.router_correction) {
+            (RouterScores::CorrectedSigmoid, Some(name)) => parts.elements(name, choice.count)?,
+            (RouterScores::CorrectedSigmoid, None) => vec![0.0; choice.count],
+            (RouterScores::Softmax, _) => Vec::new(),
+        };
+        // Unrounded: rounding could route a row to other experts.
+        let logits = parts.unrounded().linear(name, RowRange::all(choice.count), c.hidden_size, false)?;
+        Ok(Self { logits, correction, choice })
+    }
 }
 
 impl<L, N> FeedForwardWeights<L, N> {
-    fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
-        let inner = c.intermediate_size;
-        let [gate, up] = RowRange::of_products([c.names.gate, c.names.up.unwrap_or_default()], [inner; 2]);
-        let products = match c.experts {
-            None => {
-                let load = |name: &str, rows, width| parts.linear(name, rows, width, c.biases.feed_forward);
-                vec![GatedProducts {
-                    gate: load(c.names.gate, gate, c.hidden_size)?,
-                    up: c.names.up.map(|name| load(name, up, c.hidden_size)).transpose()?,
-                    down: load(c.names.down, RowRange::all(c.hidden_size), inner)?,
-                }]
+    fn load<P: WeightLoader<L, N>>(parts: &P, index: usize, c: &StackConfig) -> Result<Self, P::Error> {
+        let dense = c.experts.and_then(|experts| experts.dense).filter(|dense| index < dense.count);
+        let experts = c.experts.filter(|_| dense.is_none());
+        let products = match (experts, dense.zip(c.names.dense)) {
+            (Some(choice), _) => {
+                let expert = |expert| GatedProducts::load_expert(parts, expert, choice.count, c);
+                (0..choice.count).map(expert).collect::<Result<_, P::Error>>()?
             }
-            Some(ExpertChoice { count, .. }) => {
-                let load = |name: &str, expert: usize, rows: usize, width: usize| {
-                    if parts.has(&format!("{name}.weight")) {
-                        let all = RowRange { first: expert * rows, len: rows, of: count * rows };
-                        return parts.linear(name, all, width, c.biases.feed_forward);
-                    }
-                    let (experts, name) = name.rsplit_once('.').expect("a name of its own behind the number");
-                    let name = format!("{experts}.{expert}.{name}");
-                    parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
-                };
-                let products = |expert: usize| {
-                    let up = c.names.up.map(|name| load(name, expert, inner, c.hidden_size));
-                    Ok(GatedProducts {
-                        gate: load(c.names.gate, expert, inner, c.hidden_size)?,
-                        up: up.transpose()?,
-                        down: load(c.names.down, expert, c.hidden_size, inner)?,
-                    })
-                };
-                (0..count).map(products).collect::<Result<_, P::Error>>()?
+            (None, Some((dense, [gate, up, down]))) => {
+                vec![GatedProducts::load(parts, (gate, Some(up), down), dense.intermediate_size, c)?]
+            }
+            (None, None) => {
+                let names = (c.names.gate, c.names.up, c.names.down);
+                vec![GatedProducts::load(parts, names, c.intermediate_size, c)?]
             }
         };
-        let router = c.names.router.zip(c.experts);
-        // Unrounded: rounding could route a row to other experts.
-        let router = router
-            .map(|(name, experts)| parts.unrounded().linear(name, RowRange::all(experts.count), c.hidden_size, false));
+        let shared = experts.and_then(|experts| experts.shared).zip(c.names.shared);
+        let shared =
+            shared.map(|(inner, [gate, up, down])| GatedProducts::load(parts, (gate, Some(up), down), inner, c));
         Ok(Self {
-            router: router.transpose()?,
+            router: experts.map(|choice| Router::load(parts, choice, c)).transpose()?,
             products,
+            shared: shared.transpose()?,
             norms: parts.part_norms(c.names.feed_forward_norms, c)?,
             activation: c.activation,
         })
@@ -185,7 +254,7 @@ impl<L, N> LayerWeights<L, N> {
         Ok(Self {
             attention: AttentionWeights::load(parts, &attention, c.names.head_norms, c)?,
             cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, None, c)).transpose()?,
-            feed_forward: FeedForwardWeights::load(parts, c)?,
+            feed_forward: FeedForwardWeights::load(parts, index, c)?,
         })
     }
 }

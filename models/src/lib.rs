@@ -27,12 +27,15 @@ mod family;
 mod gemma2;
 mod gemma3;
 mod gguf;
+mod glm4;
+mod glm4_moe;
 mod granite;
 mod head;
 mod layer;
 mod linear;
 mod llama;
 mod ministral;
+mod ministral3;
 mod mistral;
 mod mixtral;
 mod modernbert;
@@ -75,7 +78,7 @@ pub use registry::{
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
-pub use stack_config::{ExpertChoice, LayerSight};
+pub use stack_config::{DenseLayers, ExpertChoice, LayerSight, RouterScores, Temperature};
 pub use text_part::{TextTensors, text_part, text_tensor};
 
 /// How the kernels compute.

@@ -52,5 +52,5 @@ pub(crate) fn choice(fields: &mut ConfigFields, count: usize, normalised: bool) 
         // Training only.
         fields.take(field);
     }
-    Ok(ExpertChoice { count, chosen, normalised })
+    Ok(ExpertChoice::softmax(count, chosen, normalised))
 }

@@ -7,8 +7,10 @@ use crate::Rope;
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 use crate::decoder::{DecoderConfig, MODEL, NAMES, SHORT_FACTORS};
-use crate::family::{base_config, gguf, read_with_any_rotation};
-use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
+use crate::family::{
+    base_config, gguf, read_rotated_share, read_with_any_rotation, set_rotated_share, take_rotated_share,
+};
+use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, StackNames};
 use crate::rope::{FACTORS, RopeScaling};
 use crate::stack_config::{AttentionNames, LayerNames};
 
@@ -16,7 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "phi3", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
 const QKV: &str = "self_attn.qkv_proj";
-const GATE_UP: &str = "mlp.gate_up_proj";
+pub(crate) const GATE_UP: &str = "mlp.gate_up_proj";
 
 static HUGGINGFACE: LayerNames = LayerNames {
     attention: AttentionNames { projections: [QKV, QKV, QKV, "self_attn.o_proj"], ..NAMES.attention },
@@ -44,10 +46,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
 
 fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     read_with_any_rotation(reader, config)?;
-    if let Some(dims) = reader.integer("rope.dimension_count", MAX_SIZE)? {
-        let head_dim = config["head_dim"].as_f64().expect("a size was read");
-        config.insert("partial_rotary_factor".into(), json!(dims as f64 / head_dim));
-    }
+    read_rotated_share(reader, config)?;
     let original = reader.integer("rope.scaling.original_context_length", MAX_CONTEXT)?;
     if reader.has(SHORT_FACTORS) {
         let factor = reader.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
@@ -64,16 +63,13 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("phi3", config);
+    let share = take_rotated_share(&mut fields, 1.0)?;
     let scaling = fields.take("rope_scaling");
     let original = fields.size("original_max_position_embeddings")?;
     let in_tensor = fields.flag("probity.rope_short_factors")?.unwrap_or(false);
-    let partial = fields.number("partial_rotary_factor", &(0.0..=1.0))?.unwrap_or(1.0);
     let mut decoder = base_config(&mut fields)?;
     decoder.names = &HUGGINGFACE;
-    decoder.rotary_dim = (decoder.head_dim as f64 * partial) as usize;
-    if decoder.rotary_dim == 0 || !decoder.rotary_dim.is_multiple_of(2) {
-        return Err(invalid("partial_rotary_factor", &json!(partial), "an even number of elements of a head"));
-    }
+    set_rotated_share(&mut decoder, share)?;
     let window = fields.size("sliding_window")?;
     decoder.layers.iter_mut().for_each(|layer| layer.window = window);
     fields.only("attention_bias", &[json!(false)])?;

@@ -14,20 +14,23 @@ use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
-    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, granite,
-    llama, ministral, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
+    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, glm4, glm4_moe, granite,
+    llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 27] = [
+static ARCHITECTURES: [Architecture; 29] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    glm4::ARCHITECTURE,
+    glm4_moe::ARCHITECTURE,
     granite::ARCHITECTURE,
     llama::ARCHITECTURE,
     ministral::ARCHITECTURE,
+    ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
     mixtral::ARCHITECTURE,
     modernbert::ARCHITECTURE,
@@ -41,7 +44,6 @@ static ARCHITECTURES: [Architecture; 27] = [
     t5::ARCHITECTURE,
     // Run by candle-transformers.
     bridged(&bridge::GEMMA),
-    bridged(&bridge::GLM4),
     bridged(&bridge::HELIUM),
     bridged(&bridge::OLMO),
     bridged(&bridge::PHI),
@@ -286,7 +288,7 @@ mod tests {
         assert_eq!(names.len(), ARCHITECTURES.len());
         assert_eq!(
             gguf_architectures(),
-            "gemma2, gemma3, granite, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3, t5 and bert"
+            "gemma2, gemma3, glm4, glm4moe, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {

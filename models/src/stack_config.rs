@@ -25,6 +25,8 @@ pub(crate) struct StackConfig {
     pub(crate) score_scale: f32,
     /// Soft cap of scores: `s` becomes `cap · tanh(s / cap)`.
     pub(crate) score_cap: Option<f32>,
+    /// Growth of the factor of scores with the position of the query.
+    pub(crate) temperature: Option<Temperature>,
     /// Whether attention is bidirectional, as in encoders.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -45,14 +47,65 @@ pub(crate) struct StackConfig {
 
 /// A mixture of experts (Shazeer et al. 2017): each row uses the most likely of several feed-forward layers of width
 /// `intermediate_size`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpertChoice {
     /// Number of experts.
     pub count: usize,
     /// Number of experts per row.
     pub chosen: usize,
-    /// Whether the chosen experts' probabilities are normalised to sum to one.
+    /// Whether the chosen experts' scores are normalised to sum to one.
     pub normalised: bool,
+    /// How the router's logits become scores.
+    pub scores: RouterScores,
+    /// Factor of the chosen experts' weights.
+    pub scale: f32,
+    /// Width of a feed-forward layer that every row uses besides its experts.
+    pub shared: Option<usize>,
+    /// The first layers, if they have one feed-forward layer instead of experts.
+    pub dense: Option<DenseLayers>,
+}
+
+impl ExpertChoice {
+    /// The usual mixture: softmax scores, and experts only, in all layers.
+    pub const fn softmax(count: usize, chosen: usize, normalised: bool) -> Self {
+        Self { count, chosen, normalised, scores: RouterScores::Softmax, scale: 1.0, shared: None, dense: None }
+    }
+}
+
+/// How a router's logits become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterScores {
+    /// Softmax over all experts.
+    Softmax,
+    /// The logistic function of each logit (`DeepSeek-AI` 2024). Experts are chosen by the sum of score and a stored
+    /// correction, and weighted by the score.
+    CorrectedSigmoid,
+}
+
+/// The first layers of a mixture of experts, without experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DenseLayers {
+    /// Their number.
+    pub count: usize,
+    /// Their inner width.
+    pub intermediate_size: usize,
+}
+
+/// Growth of attention scores with the position: the query at position `p` is multiplied by
+/// `1 + beta · ln(1 + ⌊p / length⌋)` (llama 4).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// The factor of the logarithm.
+    pub beta: f64,
+    /// Number of positions with the same factor, usually the context length of the original training.
+    pub length: f64,
+}
+
+impl Temperature {
+    /// The factor of the query at a position.
+    pub(crate) fn factor(self, position: usize) -> f32 {
+        (1.0 + self.beta * libm::log1p((position as f64 / self.length).floor())) as f32
+    }
 }
 
 /// Window and rotation of a layer.
@@ -120,11 +173,17 @@ pub(crate) struct LayerNames {
     pub(crate) cross: Option<AttentionNames>,
     /// The router of a mixture of experts.
     pub(crate) router: Option<&'static str>,
+    /// The whole name of the tensor that corrects its scores; see [`RouterScores::CorrectedSigmoid`].
+    pub(crate) router_correction: Option<&'static str>,
     /// The activated product, the product that it gates, and the output product. Experts are either separate tensors,
     /// with the expert's number before the last component of the name, or concatenated in one tensor.
     pub(crate) gate: &'static str,
     pub(crate) up: Option<&'static str>,
     pub(crate) down: &'static str,
+    /// The same three products of the layer that all rows use besides their experts.
+    pub(crate) shared: Option<[&'static str; 3]>,
+    /// The same three products of layers without experts in a model that has them in others.
+    pub(crate) dense: Option<[&'static str; 3]>,
     pub(crate) feed_forward_norms: NormNames,
     /// Names for the whole stack: the final norm, and the table of relative positions.
     pub(crate) last_norm: Option<&'static str>,
@@ -141,7 +200,9 @@ impl LayerNames {
             .flat_map(|names| names.projections.into_iter().chain(names.norms.all()))
             .chain(self.head_norms.into_iter().flat_map(|norms| norms.names))
             .chain(self.router)
+            .chain(self.router_correction)
             .chain(feed_forward)
+            .chain(self.shared.into_iter().chain(self.dense).flatten())
             .chain(self.feed_forward_norms.all())
     }
 }
@@ -204,6 +265,7 @@ impl StackConfig {
             head_dim,
             score_scale: usual_scale(head_dim),
             score_cap: None,
+            temperature: None,
             bidirectional: true,
             relative: None,
             disentangled: None,
@@ -216,6 +278,13 @@ impl StackConfig {
             biases: LayerBiases::ALL,
             names,
         }
+    }
+
+    /// The inner width of the widest feed-forward layer, with each expert on its own.
+    pub(crate) fn widest_feed_forward(&self) -> usize {
+        let shared = self.experts.and_then(|experts| experts.shared).unwrap_or(0);
+        let dense = self.experts.and_then(|experts| experts.dense).map_or(0, |dense| dense.intermediate_size);
+        self.intermediate_size.max(shared).max(dense)
     }
 
     /// The attention shape of layers without a window; other layers differ only in the window.

@@ -13,8 +13,8 @@ use crate::source::{RawTensor, SourceError, WeightSource};
 struct Outer {
     /// `model_type`.
     name: &'static str,
-    /// `model_type` of its text model.
-    text: &'static str,
+    /// `model_type` of its text model: the default, and others.
+    text: &'static [&'static str],
     /// Defaults of transformers that its nested text configurations omit.
     left_out: fn() -> Value,
 }
@@ -22,7 +22,7 @@ struct Outer {
 const OUTER: [Outer; 2] = [
     Outer {
         name: "gemma3",
-        text: "gemma3_text",
+        text: &["gemma3_text"],
         left_out: || {
             json!({
                 "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
@@ -31,7 +31,7 @@ const OUTER: [Outer; 2] = [
             })
         },
     },
-    Outer { name: "mistral3", text: "mistral", left_out: || json!({}) },
+    Outer { name: "mistral3", text: &["mistral", "ministral3"], left_out: || json!({}) },
 ];
 
 /// Fields of the image part.
@@ -59,11 +59,14 @@ pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
     let mut part: Map<String, Value> = (outer.left_out)().as_object().cloned().unwrap_or_default();
     part.extend(text.iter().map(|(field, value)| (field.clone(), value.clone())));
     match part.get("model_type") {
-        Some(found) if found != outer.text => {
-            return Err(invalid("text_config.model_type", found, outer.text));
+        Some(found) if outer.text.iter().all(|text| found != text) => {
+            return Err(invalid("text_config.model_type", found, &outer.text.join(" or ")));
         }
-        _ => part.insert("model_type".into(), json!(outer.text)),
-    };
+        Some(_) => {}
+        None => {
+            part.insert("model_type".into(), json!(outer.text[0]));
+        }
+    }
     if let Some(tied) = tied {
         // The outer and the nested field must agree.
         if let Some(other) = part.insert("tie_word_embeddings".into(), tied.clone()).filter(|other| *other != tied) {
@@ -88,7 +91,7 @@ pub fn text_tensor(name: &str) -> Option<String> {
 
 /// The vision-language models and their text models.
 pub(crate) fn text_models() -> impl Iterator<Item = (&'static str, &'static str)> {
-    OUTER.iter().map(|outer| (outer.name, outer.text))
+    OUTER.iter().map(|outer| (outer.name, outer.text[0]))
 }
 
 impl<S: WeightSource> TextTensors<S> {

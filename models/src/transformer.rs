@@ -11,12 +11,12 @@ use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
 use crate::distances::{LayerDistances, TextDistances};
-use crate::layer::{self, GatedProducts, PartNorms, StackWeights, WeightLoader, chosen_experts};
+use crate::layer::{self, GatedProducts, PartNorms, Router, StackWeights, WeightLoader};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
-use crate::stack_config::{ExpertChoice, StackConfig};
+use crate::stack_config::{StackConfig, Temperature};
 use crate::{Compute, Rope, SourceError};
 
 /// Rows of one text that are computed together. `S` is an executor's cached source for cross-attention.
@@ -63,10 +63,14 @@ impl ForwardPass<'_> {
         Some(rows.collect())
     }
 
+    /// The positions of all rows.
+    fn positions(&self) -> Vec<u32> {
+        self.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect()
+    }
+
     /// Adds rotation tables for these frequencies.
     pub(crate) fn rotated(self, layout: RopeLayout, frequencies: &[Vec<f32>], ropes: &[Rope]) -> Self {
-        let positions: Vec<u32> =
-            self.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
+        let positions = self.positions();
         // The last layer computes queries for wanted rows only, so these need their own table.
         let kept: Vec<u32> = self.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let angles = |(frequencies, rope): (&Vec<f32>, &Rope)| {
@@ -97,6 +101,8 @@ struct LayerPlace<'a> {
     slot: usize,
     /// In the last layer, the rows to keep.
     kept: Option<&'a [usize]>,
+    /// A factor of each row's queries, if they depend on the position.
+    temperatures: Option<&'a [f32]>,
 }
 
 impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
@@ -112,6 +118,10 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
 
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
         TensorLoader::linear(self, name, rows, width, bias)
+    }
+
+    fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, SourceError> {
+        self.floats(name, &[len])
     }
 
     fn has(&self, name: &str) -> bool {
@@ -177,6 +187,11 @@ impl Attention {
             let (RowAngles { all, kept }, head_dim) = (&tables[which], place.shape.head_dim);
             all.apply(isa, *layout, head_dim, &mut w.k);
             (if place.kept.is_some() { kept } else { all }).apply(isa, *layout, head_dim, &mut w.q);
+        }
+        if let Some(temperatures) = place.temperatures {
+            for (row, factor) in w.q.chunks_exact_mut(self.query.out_features()).zip(temperatures) {
+                row.iter_mut().for_each(|x| *x *= factor);
+            }
         }
         let (k, v) = (&*w.k, &*w.v);
         let starts: Vec<usize> = pass.starts().collect();
@@ -257,13 +272,13 @@ impl FeedForward {
     fn forward(&self, w: &mut Workspace, compute: Compute, config: &StackConfig) {
         let isa = compute.isa;
         let norm = self.norms.before(config.norm_first);
-        match (&self.router, config.experts, &self.products[..]) {
-            (Some(router), Some(choice), products) => {
-                self.mix(w, isa, (router, choice), products, norm);
+        match (&self.router, &self.products[..]) {
+            (Some(router), products) => {
+                self.mix(w, isa, router, products, norm);
                 w.add_branch(isa, self.norms.branch.as_ref().map(NormWeights::norm), config.branch_scale);
                 w.settle(isa, self.norms.after(config.norm_first));
             }
-            (.., products) => {
+            (None, products) => {
                 w.set_inputs(isa, norm, config.hidden_size, products[0].forms());
                 products[0].activate(isa, self.activation, &w.inputs, &mut w.gated);
                 add_product(w, isa, &products[0].down, true, &self.norms, config);
@@ -271,34 +286,41 @@ impl FeedForward {
         }
     }
 
-    /// Writes the weighted sum of each row's experts to `w.branch`. Experts are added in index order, so that a row's
-    /// bits depend on the row alone.
+    /// Writes the weighted sum of each row's experts, and of the shared layer, to `w.branch`. Experts are added in
+    /// index order, so that a row's bits depend on the row alone.
     fn mix(
         &self,
         w: &mut Workspace,
         isa: Isa,
-        (router, choice): (&Linear, ExpertChoice),
+        router: &Router<Linear>,
         products: &[GatedProducts<Linear>],
         norm: Option<Norm<'_>>,
     ) {
-        let width = router.weight.in_features();
+        let (width, count) = (router.logits.weight.in_features(), router.choice.count);
         let rows = w.x.len() / width;
         w.normed.set_len(w.x.len());
         match norm {
             Some(norm) => normalise(isa, &w.x, norm, &mut w.normed),
             None => w.normed.copy_from_slice(&w.x),
         }
-        w.inputs.set(isa, &w.normed, width, [router.form()]);
-        let mut logits = vec![0.0; rows * choice.count];
-        matmul(isa, &w.inputs, &mut [router.product(&mut logits)]);
-        let mut of_experts: Vec<Vec<(usize, f32)>> = vec![Vec::new(); choice.count];
-        for (row, logits) in logits.chunks_exact(choice.count).enumerate() {
-            for (expert, weight) in chosen_experts(logits, choice) {
+        w.inputs.set(isa, &w.normed, width, [router.logits.form()]);
+        let mut logits = vec![0.0; rows * count];
+        matmul(isa, &w.inputs, &mut [router.logits.product(&mut logits)]);
+        let mut of_experts: Vec<Vec<(usize, f32)>> = vec![Vec::new(); count];
+        for (row, logits) in logits.chunks_exact(count).enumerate() {
+            for (expert, weight) in router.chosen(logits) {
                 of_experts[expert].push((row, weight));
             }
         }
         w.branch.set_len(w.x.len());
-        w.branch.fill(0.0);
+        match &self.shared {
+            Some(shared) => {
+                w.inputs.set(isa, &w.normed, width, shared.forms());
+                shared.activate(isa, self.activation, &w.inputs, &mut w.gated);
+                matmul(isa, &w.gated, &mut [shared.down.product(&mut w.branch)]);
+            }
+            None => w.branch.fill(0.0),
+        }
         let mut room = Buffer::default();
         for (products, rows) in products.iter().zip(&of_experts).filter(|(_, rows)| !rows.is_empty()) {
             room.set_len(rows.len() * width);
@@ -392,7 +414,16 @@ impl LayerStack {
         let mut spans: Vec<CpuSpan> =
             pass.stretches.iter().map(|s| CpuSpan::new(&all, slots, s.start(), s.len)).collect();
         let kept = pass.kept();
+        let factors = |temperature: Temperature| {
+            pass.positions().into_iter().map(|position| temperature.factor(position as usize)).collect::<Vec<_>>()
+        };
+        let temperatures = self.config.temperature.map(factors);
+        let kept_temperatures = temperatures.as_ref().zip(kept.as_ref());
+        let kept_temperatures: Option<Vec<f32>> =
+            kept_temperatures.map(|(factors, kept)| kept.iter().map(|row| factors[*row]).collect());
         for (layer, weights) in self.layers.layers.iter().enumerate() {
+            // Layers before the last need all rows as keys and values of the next layer.
+            let kept = kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len());
             let place = LayerPlace {
                 shape: &AttentionShape { window: self.config.layers[layer].window, ..all },
                 bias: self.bias.as_ref(),
@@ -400,8 +431,8 @@ impl LayerStack {
                 config: &self.config,
                 layer,
                 slot: if bidirectional { 0 } else { layer },
-                // Layers before the last need all rows as keys and values of the next layer.
-                kept: kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len()),
+                kept,
+                temperatures: if kept.is_some() { &kept_temperatures } else { &temperatures }.as_deref(),
             };
             if bidirectional && layer > 0 {
                 spans.par_iter_mut().for_each(CpuSpan::clear);

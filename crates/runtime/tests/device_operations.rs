@@ -180,7 +180,7 @@ fn tokens_that_there_are_none_of_reach_no_device() {
         wanted,
     };
     // One of ours, one of candle-transformers, and one with classes.
-    for name in ["llama", "mixtral", "glm4", "classifiers/bert-nli", "classifiers/bart-nli"] {
+    for name in ["llama", "mixtral", "helium", "classifiers/bert-nli", "classifiers/bart-nli"] {
         let model = load(name);
         refuses_token(name, || model.forward(&[text(&[], &good, vec![2]), text(&[], &bad, vec![2])]));
     }

@@ -122,7 +122,6 @@ fn instance(config: &BridgedConfig, vb: VarBuilder<'_>) -> Result<Instance> {
     }
     Ok(match config.architecture.name {
         "gemma" => instance!(models::gemma::Model, false),
-        "glm4" => instance!(models::glm4_new::ModelForCausalLM),
         "helium" => instance!(models::helium::Model),
         "olmo" => instance!(models::olmo::Model),
         "phi" => {

@@ -5,11 +5,12 @@
 //! copies the router's logits to the host once, which is cheap compared with the products.
 
 use candle_core::{D, DType, Result, Tensor};
+use candle_nn::ops::sigmoid;
 
 use super::layer::activate;
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{FeedForwardWeights, GatedProducts, chosen_experts};
-use crate::stack_config::ExpertChoice;
+use crate::layer::{FeedForwardWeights, GatedProducts, Router};
+use crate::stack_config::{ExpertChoice, RouterScores};
 
 /// Number of rows up to which a product takes about as long as reading its weights. It is about the number of
 /// operations that a GPU performs per byte read: some 250 in bf16, and a tenth in f32, where weights are converted
@@ -40,22 +41,33 @@ impl Grouping {
     }
 }
 
-/// For each row of logits `(rows, experts)`: the experts' weights, 0 if not chosen, as in [`chosen_experts`]; and a 0/1
+/// For each row of logits `(rows, experts)`: the experts' weights, 0 if not chosen, as in [`Router::chosen`]; and a 0/1
 /// mask of the chosen experts.
-fn expert_weights(logits: &Tensor, choice: ExpertChoice) -> Result<(Tensor, Tensor)> {
-    let count = choice.count;
-    // An expert's rank is the number of experts before it: those with larger logits, and equal ones with a lower index.
+fn expert_weights<L>(logits: &Tensor, router: &Router<L>) -> Result<(Tensor, Tensor)> {
+    let (choice, count) = (router.choice, router.choice.count);
+    let (scores, ranks) = match choice.scores {
+        RouterScores::Softmax => (logits.broadcast_sub(&logits.max_keepdim(1)?)?.exp()?, logits.clone()),
+        RouterScores::CorrectedSigmoid => {
+            let scores = sigmoid(logits)?;
+            let ranks = scores.broadcast_add(&Tensor::new(&router.correction[..], logits.device())?)?;
+            (scores, ranks)
+        }
+    };
+    // An expert's place is the number of experts before it: those with larger ranks, and equal ones with a lower index.
     // A sort on the device would not guarantee the order of ties.
-    let (own, others) = (logits.unsqueeze(2)?, logits.unsqueeze(1)?);
+    let (own, others) = (ranks.unsqueeze(2)?, ranks.unsqueeze(1)?);
     let lower: Vec<f32> = (0..count * count).map(|at| f32::from(u8::from(at % count < at / count))).collect();
     let lower = Tensor::from_vec(lower, (1, count, count), logits.device())?;
     let larger = others.broadcast_gt(&own)?.to_dtype(DType::F32)?;
     let equal = others.broadcast_eq(&own)?.to_dtype(DType::F32)?.broadcast_mul(&lower)?;
     let is_chosen = (larger + equal)?.sum(D::Minus1)?.lt(choice.chosen as f64)?;
-    let weights = logits.broadcast_sub(&logits.max_keepdim(1)?)?.exp()?;
-    let chosen = is_chosen.where_cond(&weights, &weights.zeros_like()?)?;
-    let sum = if choice.normalised { &chosen } else { &weights }.sum_keepdim(1)?;
-    Ok((chosen.broadcast_div(&sum)?, is_chosen))
+    let chosen = is_chosen.where_cond(&scores, &scores.zeros_like()?)?;
+    let weights = match choice.scores {
+        _ if choice.normalised => chosen.broadcast_div(&chosen.sum_keepdim(1)?)?,
+        RouterScores::Softmax => chosen.broadcast_div(&scores.sum_keepdim(1)?)?,
+        RouterScores::CorrectedSigmoid => chosen,
+    };
+    Ok(((weights * f64::from(choice.scale))?, is_chosen))
 }
 
 /// Rows sorted by expert.
@@ -71,8 +83,9 @@ struct SortedRows {
 }
 
 impl SortedRows {
-    fn new(logits: &[Vec<f32>], choice: ExpertChoice) -> Self {
-        let chosen: Vec<_> = logits.iter().map(|logits| chosen_experts(logits, choice)).collect();
+    fn new<L>(logits: &[Vec<f32>], router: &Router<L>) -> Self {
+        let choice = router.choice;
+        let chosen: Vec<_> = logits.iter().map(|logits| router.chosen(logits)).collect();
         let mut counts = vec![0; choice.count];
         chosen.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
         let firsts = counts.iter().scan(0, |next, count| {
@@ -97,23 +110,27 @@ impl SortedRows {
 
 impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
     /// Maps `(rows, hidden_size)` to the same shape, in the type of `x`.
-    pub(super) fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
-        let Some((router, choice)) = self.router.as_ref().zip(choice) else {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let Some(router) = &self.router else {
             return self.products[0].forward(x, self.activation);
         };
         // In f32 throughout: rounded logits could tie and select other experts.
-        let logits = router.forward(&x.to_dtype(DType::F32)?)?;
-        let sum = match Grouping::new(x.dim(0)?, choice, x.dtype()) {
-            Grouping::Dense => self.dense(x, &logits, choice),
-            Grouping::Sparse => self.sparse(x, &logits.to_vec2()?, choice),
+        let logits = router.logits.forward(&x.to_dtype(DType::F32)?)?;
+        let sum = match Grouping::new(x.dim(0)?, router.choice, x.dtype()) {
+            Grouping::Dense => self.dense(x, &logits, router)?,
+            Grouping::Sparse => self.sparse(x, &logits.to_vec2()?, router)?,
         };
-        sum?.to_dtype(x.dtype())
+        let sum = sum.to_dtype(x.dtype())?;
+        match &self.shared {
+            Some(shared) => sum + shared.forward(x, self.activation)?,
+            None => Ok(sum),
+        }
     }
 
-    fn dense(&self, x: &Tensor, logits: &Tensor, choice: ExpertChoice) -> Result<Tensor> {
+    fn dense<L>(&self, x: &Tensor, logits: &Tensor, router: &Router<L>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
-        let (weights, is_chosen) = expert_weights(logits, choice)?;
-        let by_expert = |x: &Tensor| x.t()?.contiguous()?.reshape((choice.count, rows, 1));
+        let (weights, is_chosen) = expert_weights(logits, router)?;
+        let by_expert = |x: &Tensor| x.t()?.contiguous()?.reshape((router.choice.count, rows, 1));
         let (weights, is_chosen) = (by_expert(&weights)?, by_expert(&is_chosen)?);
         let at_once = (MOST_RESULTS / (rows * width)).max(1);
         let mut sum = Tensor::zeros(x.shape(), DType::F32, x.device())?;
@@ -128,9 +145,9 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
         Ok(sum)
     }
 
-    fn sparse(&self, x: &Tensor, logits: &[Vec<f32>], choice: ExpertChoice) -> Result<Tensor> {
+    fn sparse<L>(&self, x: &Tensor, logits: &[Vec<f32>], router: &Router<L>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
-        let sorted = SortedRows::new(logits, choice);
+        let sorted = SortedRows::new(logits, router);
         let all = x.index_select(&Tensor::new(sorted.rows, x.device())?, 0)?;
         let (mut results, mut first) = (Vec::new(), 0);
         for (products, count) in self.products.iter().zip(sorted.counts).filter(|(_, count)| *count > 0) {
@@ -138,8 +155,8 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
             first += count;
         }
         let results = Tensor::cat(&results, 0)?.index_select(&Tensor::new(sorted.places, x.device())?, 0)?;
-        let results = results.to_dtype(DType::F32)?.reshape((rows, choice.chosen, width))?;
-        let weights = Tensor::from_vec(sorted.weights, (rows, choice.chosen, 1), x.device())?;
+        let results = results.to_dtype(DType::F32)?.reshape((rows, router.choice.chosen, width))?;
+        let weights = Tensor::from_vec(sorted.weights, (rows, router.choice.chosen, 1), x.device())?;
         results.broadcast_mul(&weights)?.sum(1)
     }
 }
@@ -161,7 +178,12 @@ mod tests {
     use super::*;
 
     fn choice(count: usize, chosen: usize, normalised: bool) -> ExpertChoice {
-        ExpertChoice { count, chosen, normalised }
+        ExpertChoice::softmax(count, chosen, normalised)
+    }
+
+    fn router(choice: ExpertChoice) -> Router<()> {
+        let correction = [0.0, -0.2, 0.1, 0.05, 0.3].into_iter().take(choice.count).collect();
+        Router { logits: (), correction, choice }
     }
 
     #[test]
@@ -174,13 +196,17 @@ mod tests {
             [0.1, 0.4, 0.3, 0.2, 90.0],
         ];
         let logits = Tensor::new(&rows, &Device::Cpu).expect("a matrix");
-        for choice in [choice(5, 2, true), choice(5, 2, false), choice(5, 5, true), choice(5, 1, false)] {
-            let (weights, is_chosen) = expert_weights(&logits, choice).expect("runs");
+        let softmax = [choice(5, 2, true), choice(5, 2, false), choice(5, 5, true), choice(5, 1, false)];
+        let sigmoid =
+            softmax.map(|choice| ExpertChoice { scores: RouterScores::CorrectedSigmoid, scale: 2.5, ..choice });
+        for choice in softmax.into_iter().chain(sigmoid) {
+            let router = router(choice);
+            let (weights, is_chosen) = expert_weights(&logits, &router).expect("runs");
             let weights: Vec<Vec<f32>> = weights.to_vec2().expect("a matrix");
             let is_chosen: Vec<Vec<u8>> = is_chosen.to_vec2().expect("a matrix");
             for ((row, weights), is_chosen) in rows.iter().zip(&weights).zip(&is_chosen) {
                 let mut expected = [0f32; 5];
-                let chosen = chosen_experts(row, choice);
+                let chosen = router.chosen(row);
                 for (expert, weight) in &chosen {
                     expected[*expert] = *weight;
                 }
@@ -201,8 +227,9 @@ mod tests {
         };
         let products = |factor| GatedProducts { gate: linear(4, factor), up: None, down: linear(4, factor) };
         FeedForwardWeights {
-            router: Some(linear(3, 1.0)),
+            router: None,
             products: [1.0, 2.0, last].map(products).into(),
+            shared: None,
             norms: crate::layer::PartNorms { stream: None, branch: None },
             activation: probity_kernels::Activation::Silu,
         }
@@ -212,13 +239,13 @@ mod tests {
     fn both_groupings_are_the_same_sum_and_take_nothing_from_other_experts() {
         // In the second case no row chooses the last expert, whose results are not finite.
         for (last, chosen) in [(0.5, 2), (1e38, 1)] {
-            let (mixture, choice) = (mixture(last), choice(3, chosen, true));
+            let (mixture, router) = (mixture(last), router(choice(3, chosen, true)));
             let rows: Vec<f32> = (0..20).map(|at| (at * 23 % 17) as f32 / 8.0 - 1.0).collect();
             let x = Tensor::from_vec(rows, (5, 4), &Device::Cpu).expect("a matrix");
             let logits: Vec<Vec<f32>> = vec![vec![3.0, 2.0, if chosen == 1 { -9.0 } else { 2.5 }]; 5];
-            let dense = mixture.dense(&x, &Tensor::new(logits.clone(), &Device::Cpu).expect("a matrix"), choice);
+            let dense = mixture.dense(&x, &Tensor::new(logits.clone(), &Device::Cpu).expect("a matrix"), &router);
             let dense: Vec<Vec<f32>> = dense.and_then(|x| x.to_vec2()).expect("runs");
-            let sparse = mixture.sparse(&x, &logits, choice).and_then(|x| x.to_vec2()).expect("runs");
+            let sparse = mixture.sparse(&x, &logits, &router).and_then(|x| x.to_vec2()).expect("runs");
             for (a, b) in dense.iter().flatten().zip(sparse.iter().flat_map(|row: &Vec<f32>| row)) {
                 assert!(a.is_finite() && (a - b).abs() <= 1e-5 * a.abs().max(1.0), "{dense:?} and {sparse:?}");
             }
@@ -245,7 +272,7 @@ mod tests {
     #[test]
     fn rows_are_sorted_by_expert_and_found_again() {
         let logits = [vec![3.0, 1.0, 2.0], vec![0.0, 5.0, 5.0], vec![9.0, 1.0, 1.0]];
-        let sorted = SortedRows::new(&logits, choice(3, 2, true));
+        let sorted = SortedRows::new(&logits, &router(choice(3, 2, true)));
         assert_eq!(sorted.rows, [0, 2, 1, 2, 0, 1]);
         assert_eq!(sorted.counts, [2, 2, 2]);
         assert_eq!(sorted.places, [0, 4, 2, 5, 1, 3]);

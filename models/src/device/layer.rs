@@ -71,6 +71,8 @@ struct StagePlan {
     /// Cross-attention, if there are sources.
     to_sources: Option<AttentionPlan>,
     rotations: Vec<BatchRotation>,
+    /// A factor of each row's queries, `(1, tokens, 1)`, if they depend on the position.
+    temperatures: Option<Tensor>,
 }
 
 /// Layers on one device.
@@ -167,7 +169,12 @@ impl StagePlan {
         let to_sources = to_sources.map(|rows| plan(rows, Sight::Around { window: None }, None)).transpose()?;
         let rotations =
             ropes.iter().map(|rope| BatchRotation::new(texts, *rope, layout, device)).collect::<Result<_>>()?;
-        Ok(Self { layers: layers.clone(), attention, to_sources, rotations })
+        let temperatures = stack.temperature.map(|temperature| {
+            let positions = texts.iter().flat_map(|text| text.start()..text.start() + text.len);
+            let factors: Vec<f32> = positions.map(|position| temperature.factor(position)).collect();
+            Tensor::from_vec(factors, (1, (), 1), device)?.to_dtype(dtype)
+        });
+        Ok(Self { layers: layers.clone(), attention, to_sources, rotations, temperatures: temperatures.transpose()? })
     }
 
     fn attention(&self, window: Option<usize>) -> &AttentionPlan {
@@ -231,7 +238,10 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
             let heads = normed(heads, !of_all_heads)?;
             rotation.map_or(Ok(heads.clone()), |rotation| rotation.apply(&heads))
         };
-        let q = rotated(&self.query, &self.query_norm)?;
+        let mut q = rotated(&self.query, &self.query_norm)?;
+        if let Some(factors) = &stage.temperatures {
+            q = q.broadcast_mul(factors)?;
+        }
         let values = heads(&self.value.forward(x)?, head_dim)?;
         let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values };
         let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(layer, &batch))?;
@@ -274,7 +284,7 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
             x = cross.to_sources(&x, plan, layer)?;
         }
         let norms = &self.feed_forward.norms;
-        let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?, plan.stack.experts)?;
+        let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?)?;
         norms.sum(&x, &y, plan.stack)
     }
 }

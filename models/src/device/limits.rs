@@ -86,7 +86,7 @@ fn is_memory(line: &str) -> bool {
 fn widest(c: &StackConfig) -> usize {
     let distances = c.disentangled.as_ref().map_or(0, |of| c.num_heads * 2 * of.span);
     let chosen = c.experts.map_or(1, |experts| experts.chosen);
-    (chosen * c.hidden_size.max(c.intermediate_size)).max(c.num_heads * c.head_dim).max(distances)
+    (chosen * c.hidden_size.max(c.intermediate_size)).max(c.widest_feed_forward()).max(c.num_heads * c.head_dim).max(distances)
 }
 
 /// Checks that this many rows can run at once.
@@ -223,7 +223,7 @@ mod tests {
         let (message, help) = limit(check_cache(2_097_152, (8, 128)));
         assert!(message.starts_with("keys and values of 2097152 positions") && help.contains("--compute cache-budget"));
         // Each row goes through as many experts as it chooses.
-        let experts = Some(crate::ExpertChoice { count: 8, chosen: 2, normalised: true });
+        let experts = Some(crate::ExpertChoice::softmax(8, 2, true));
         let mixtral = StackConfig { experts, ..llama };
         check_rows(74_898, &mixtral).expect("fit");
         assert!(check_rows(74_899, &mixtral).is_err());

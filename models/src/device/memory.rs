@@ -272,7 +272,7 @@ impl BatchShape {
             around_feed_forward: most(&|c| {
                 // One result per chosen expert, in f32: as read and weighted.
                 let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
-                3 * c.hidden_size + 3 * c.intermediate_size + of_experts
+                3 * c.hidden_size + 3 * c.widest_feed_forward() + of_experts
             }),
             heads: (most(&|c| c.num_heads), most(&keys)),
             window: windows.into_iter().collect::<Option<Vec<_>>>().and_then(|windows| windows.into_iter().max()),

@@ -131,6 +131,10 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Ok(DeviceLinear { weight, bias })
     }
 
+    fn elements(&self, name: &str, len: usize) -> Loaded<Vec<f32>> {
+        Ok(self.weights.floats(name, &[len])?)
+    }
+
     fn has(&self, name: &str) -> bool {
         self.weights.contains(name)
     }

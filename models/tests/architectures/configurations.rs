@@ -193,6 +193,11 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
             json!({ "rope_scaling": { "type": "longrope", "short_factor": [1.0] } }),
             "rope_scaling.short_factor",
         ),
+        ("glm4", json!({ "sliding_window": 64 }), "sliding_window"),
+        ("glm4", json!({ "attention_bias": null }), "attention_bias"),
+        ("glm4", json!({ "partial_rotary_factor": 0.05 }), "partial_rotary_factor"),
+        ("glm4", json!({ "num_nextn_predict_layers": 1 }), "num_nextn_predict_layers"),
+        ("glm4", json!({ "vision_config": {} }), "vision_config"),
         ("gemma2", json!({ "query_pre_attn_scalar": null }), "query_pre_attn_scalar"),
         ("gemma2", json!({ "attn_logit_softcapping": -1 }), "attn_logit_softcapping"),
         ("gemma3_text", json!({ "use_bidirectional_attention": true }), "use_bidirectional_attention"),
@@ -224,6 +229,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
             json!({ "rope_scaling": { "rope_type": "linear", "type": "yarn", "factor": 2 } }),
             ["rope_scaling.type", "linear"],
         ),
+        ("glm4", json!({ "rope_parameters": { "partial_rotary_factor": 0.25 } }), ["0.25", "0.5"]),
     ] {
         let error = read_config(&changed(name, &changes)).expect_err(name).to_string();
         assert!(both.iter().all(|said| error.contains(said)), "{name} {changes}: {error}");
@@ -256,6 +262,14 @@ fn the_same_said_otherwise_is_the_same() {
         ),
         ("qwen3", json!({ "layer_types": null, "rope_parameters": { "rope_theta": 1e6 } })),
         ("qwen3", json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 1e6 } })),
+        ("glm4", json!({ "partial_rotary_factor": null })),
+        (
+            "glm4",
+            json!({
+                "rope_theta": null, "partial_rotary_factor": null,
+                "rope_parameters": { "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5 },
+            }),
+        ),
         // The reference's default base.
         ("llama-head-dim", json!({ "rope_theta": null })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
@@ -279,7 +293,6 @@ fn what_candle_transformers_would_read_past_is_refused() {
         ("gemma", "rope_scaling", json!({ "type": "linear", "factor": 2.0 })),
         ("gemma", "tie_word_embeddings", json!(false)),
         ("gemma", "architectures", json!(["GemmaForSequenceClassification"])),
-        ("glm4", "sliding_window", json!(64)),
         ("olmo", "rope_scaling", json!({ "type": "dynamic", "factor": 2.0 })),
         ("phi", "qk_layernorm", json!(true)),
         ("stablelm", "use_parallel_residual", json!(true)),

@@ -15,7 +15,9 @@ use crate::layer::{StackWeights, WeightLoader};
 use crate::linear::TensorLoader;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
-use crate::stack_config::{AttentionNames, HeadNorms, LayerBiases, LayerNames, NormNames, usual_scale};
+use crate::stack_config::{
+    AttentionNames, DenseLayers, HeadNorms, LayerBiases, LayerNames, NormNames, RouterScores, Temperature, usual_scale,
+};
 use crate::transformer::{ForwardPass, LayerStack};
 use crate::{Arithmetic, Compute, ExpertChoice, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
 
@@ -25,9 +27,12 @@ static PLAIN: LayerNames = LayerNames {
     head_norms: None,
     cross: None,
     router: None,
+    router_correction: None,
     gate: "gate",
     up: None,
     down: "down",
+    shared: None,
+    dense: None,
     feed_forward_norms: NormNames::stream("second"),
     last_norm: None,
     relative: None,
@@ -50,6 +55,12 @@ static FUSED: LayerNames = LayerNames {
 };
 static MIXED: LayerNames =
     LayerNames { router: Some("router"), gate: "e.gate", up: Some("e.up"), down: "e.down", ..GATED };
+static SHARED: LayerNames = LayerNames {
+    router_correction: Some("router.correction"),
+    shared: Some(["s.gate", "s.up", "s.down"]),
+    dense: Some(["gate", "up", "down"]),
+    ..MIXED
+};
 static AROUND: LayerNames = LayerNames {
     attention: AttentionNames { norms: NormNames { stream: Some("first"), branch: Some("third") }, ..PLAIN.attention },
     feed_forward_norms: NormNames { stream: Some("second"), branch: Some("fourth") },
@@ -84,6 +95,11 @@ impl WeightLoader<(), ()> for Asked<'_> {
         self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), vec![rows.of, width]);
         bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![rows.of]));
         Ok(())
+    }
+
+    fn elements(&self, name: &str, len: usize) -> std::result::Result<Vec<f32>, Infallible> {
+        self.0.borrow_mut().insert(format!("{}{name}", self.1), vec![len]);
+        Ok(vec![0.0; len])
     }
 
     fn has(&self, _: &str) -> bool {
@@ -178,7 +194,7 @@ fn by_candle(
 }
 
 fn experts(normalised: bool) -> ExpertChoice {
-    ExpertChoice { count: 5, chosen: 2, normalised }
+    ExpertChoice::softmax(5, 2, normalised)
 }
 
 fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
@@ -223,6 +239,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         head_dim: 8,
         score_scale: usual_scale(8),
         score_cap: None,
+        temperature: None,
         bidirectional: false,
         relative: None,
         disentangled: None,
@@ -235,6 +252,8 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         biases: LayerBiases::NONE,
         names: &GATED,
     };
+    let sigmoid = ExpertChoice { scores: RouterScores::CorrectedSigmoid, ..experts(false) };
+    let dense = Some(DenseLayers { count: 1, intermediate_size: 16 });
     let mut descriptions = vec![
         StackConfig { norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
         StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
@@ -249,6 +268,13 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { names: &BRANCHES, ..base.clone() },
         StackConfig { names: &MIXED, experts: Some(experts(true)), ..base.clone() },
         StackConfig { names: &MIXED, experts: Some(experts(false)), branch_scale: 0.5, ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(sigmoid), ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(ExpertChoice { normalised: true, ..sigmoid }), ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(ExpertChoice { scale: 0.5, ..sigmoid }), ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(ExpertChoice { shared: Some(8), ..sigmoid }), ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..sigmoid }), ..base.clone() },
+        StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..experts(true) }), ..base.clone() },
+        StackConfig { temperature: Some(Temperature { beta: 0.5, length: 3.0 }), ..base.clone() },
         StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
         StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
         StackConfig { names: &HEAD_NORMED, ..base.clone() },
