@@ -45,9 +45,9 @@ impl ReadConfig {
 fn is_after_last(name: &str, config: &DecoderConfig) -> bool {
     let number = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
     let last = config.layers.len();
-    number.and_then(|(number, _)| number.parse().ok()).is_some_and(|number: usize| {
-        (last..last + config.unused_layers).contains(&number)
-    })
+    number
+        .and_then(|(number, _)| number.parse().ok())
+        .is_some_and(|number: usize| (last..last + config.unused_layers).contains(&number))
 }
 
 /// A model's parsed configuration.

@@ -252,10 +252,7 @@ pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>
 }
 
 /// Reads the number of rotated elements per head as a share of the head.
-pub(crate) fn read_rotated_share(
-    reader: &GgufReader<'_>,
-    config: &mut Map<String, Value>,
-) -> Result<(), GgufError> {
+pub(crate) fn read_rotated_share(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     if let Some(dims) = reader.integer("rope.dimension_count", MAX_SIZE)? {
         let head_dim = config["head_dim"].as_f64().expect("a size was read");
         // Half an element more, because the share is multiplied by the head dimension and rounded down.

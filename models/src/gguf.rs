@@ -251,7 +251,7 @@ impl GgufReader<'_> {
 
     /// Whether a number is present and zero.
     pub(crate) fn is_zero(&self, name: &str) -> bool {
-        self.file.u64(&self.key(name)) == Ok(Some(0))
+        self.file.f64(&self.key(name)) == Ok(Some(0.0))
     }
 
     pub(crate) fn required(&self, name: &str, max: u64) -> Result<u64, GgufError> {

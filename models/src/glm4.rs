@@ -1,5 +1,5 @@
-//! GLM-4 of 2025 (GLM Team 2024): norms before and after each sublayer, a fused gate, and rotation of neighbouring pairs
-//! in a part of each head.
+//! GLM-4 of 2025 (GLM Team 2024): norms before and after each sublayer, a fused gate, and rotation of neighbouring
+//! pairs in a part of each head.
 
 use probity_kernels::RopeLayout;
 use serde_json::{Map, Value, json};

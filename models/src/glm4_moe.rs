@@ -71,7 +71,8 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
     }
     read_rotated_share(reader, config)?;
     let count = |key: &str| if reader.is_zero(key) { Ok(Some(0)) } else { reader.integer(key, MAX_LAYERS) };
-    let (layers, more) = (config["num_hidden_layers"].as_u64().unwrap_or(0), count("nextn_predict_layers")?.unwrap_or(0));
+    let (layers, more) =
+        (config["num_hidden_layers"].as_u64().unwrap_or(0), count("nextn_predict_layers")?.unwrap_or(0));
     if more >= layers {
         return Err(reader.error("nextn_predict_layers", format!("{more} of {layers} layers")));
     }

@@ -120,6 +120,9 @@ pub(crate) struct Router<L> {
     pub(crate) choice: ExpertChoice,
 }
 
+/// Added to a sum of logistic scores, which may be zero, before the division by it.
+pub(crate) const LEAST_SUM: f32 = 1e-20;
+
 impl<L> Router<L> {
     /// The experts of a row and their weights, in the order of their indices. Experts with the largest scores are
     /// chosen, ties go to the lower index, and weights are normalised over all experts or over the chosen ones.
@@ -140,10 +143,11 @@ impl<L> Router<L> {
         order.sort_by(|a, b| ranks[*b].total_cmp(&ranks[*a]));
         // Summed in this order, so that the result depends on the row alone.
         let sum_of = |experts: &[usize]| experts.iter().map(|expert| scores[*expert]).sum::<f32>();
-        let sum = match choice.scores {
-            _ if choice.normalised => sum_of(&order[..choice.chosen]),
-            RouterScores::Softmax => sum_of(&order),
-            RouterScores::CorrectedSigmoid => 1.0,
+        let sum = match (choice.scores, choice.normalised) {
+            (RouterScores::Softmax, true) => sum_of(&order[..choice.chosen]),
+            (RouterScores::Softmax, false) => sum_of(&order),
+            (RouterScores::CorrectedSigmoid, true) => sum_of(&order[..choice.chosen]) + LEAST_SUM,
+            (RouterScores::CorrectedSigmoid, false) => 1.0,
         };
         let weight = |expert: usize| (expert, scores[expert] / sum * choice.scale);
         let mut chosen: Vec<(usize, f32)> = order[..choice.chosen].iter().map(|expert| weight(*expert)).collect();

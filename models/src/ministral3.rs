@@ -29,14 +29,17 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
     let scaling = config.get_mut("rope_scaling").and_then(Value::as_object_mut);
     let scaling = scaling.filter(|scaling| scaling["rope_type"] == "yarn");
     let (growth, log) = ("attention.temperature_scale", "rope.scaling.yarn_log_multiplier");
-    match (scaling, reader.float(growth)?, reader.float(log)?) {
+    let factor = if reader.is_zero(log) { Some(0.0) } else { reader.float(log)? };
+    match (scaling, reader.float(growth)?, factor) {
         (None, None, None) => {}
         (Some(scaling), Some(beta), Some(factor)) => {
-            // llama.cpp computes the factor of sines and cosines from this key only.
-            scaling.shift_remove("attention_factor");
-            for (field, value) in [("mscale", factor), ("mscale_all_dim", factor), (BETA, beta)] {
-                scaling.insert(field.into(), json!(value));
+            // llama.cpp computes the factor of sines and cosines from this key. Zero means `YaRN`'s own factor.
+            if factor > 0.0 {
+                scaling.shift_remove("attention_factor");
+                scaling.insert("mscale".into(), json!(1.0));
+                scaling.insert("mscale_all_dim".into(), json!(factor));
             }
+            scaling.insert(BETA.into(), json!(beta));
             config.insert("model_type".into(), json!("ministral3"));
         }
         (None, ..) => return Err(reader.error("rope.scaling.type", "it is not yarn, though the file scales scores")),

@@ -14,8 +14,9 @@ use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
-    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, glm4, glm4_moe, granite,
-    llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
+    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, glm4,
+    glm4_moe, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
+    qwen3_moe, roberta, smollm3, t5,
 };
 
 static ARCHITECTURES: [Architecture; 29] = [

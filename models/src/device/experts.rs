@@ -9,7 +9,7 @@ use candle_nn::ops::sigmoid;
 
 use super::layer::activate;
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{FeedForwardWeights, GatedProducts, Router};
+use crate::layer::{FeedForwardWeights, GatedProducts, LEAST_SUM, Router};
 use crate::stack_config::{ExpertChoice, RouterScores};
 
 /// Number of rows up to which a product takes about as long as reading its weights. It is about the number of
@@ -62,10 +62,13 @@ fn expert_weights<L>(logits: &Tensor, router: &Router<L>) -> Result<(Tensor, Ten
     let equal = others.broadcast_eq(&own)?.to_dtype(DType::F32)?.broadcast_mul(&lower)?;
     let is_chosen = (larger + equal)?.sum(D::Minus1)?.lt(choice.chosen as f64)?;
     let chosen = is_chosen.where_cond(&scores, &scores.zeros_like()?)?;
-    let weights = match choice.scores {
-        _ if choice.normalised => chosen.broadcast_div(&chosen.sum_keepdim(1)?)?,
-        RouterScores::Softmax => chosen.broadcast_div(&scores.sum_keepdim(1)?)?,
-        RouterScores::CorrectedSigmoid => chosen,
+    let weights = match (choice.scores, choice.normalised) {
+        (RouterScores::Softmax, true) => chosen.broadcast_div(&chosen.sum_keepdim(1)?)?,
+        (RouterScores::Softmax, false) => chosen.broadcast_div(&scores.sum_keepdim(1)?)?,
+        (RouterScores::CorrectedSigmoid, true) => {
+            chosen.broadcast_div(&(chosen.sum_keepdim(1)? + f64::from(LEAST_SUM))?)?
+        }
+        (RouterScores::CorrectedSigmoid, false) => chosen,
     };
     Ok(((weights * f64::from(choice.scale))?, is_chosen))
 }

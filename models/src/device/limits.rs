@@ -86,7 +86,10 @@ fn is_memory(line: &str) -> bool {
 fn widest(c: &StackConfig) -> usize {
     let distances = c.disentangled.as_ref().map_or(0, |of| c.num_heads * 2 * of.span);
     let chosen = c.experts.map_or(1, |experts| experts.chosen);
-    (chosen * c.hidden_size.max(c.intermediate_size)).max(c.widest_feed_forward()).max(c.num_heads * c.head_dim).max(distances)
+    (chosen * c.hidden_size.max(c.intermediate_size))
+        .max(c.widest_feed_forward())
+        .max(c.num_heads * c.head_dim)
+        .max(distances)
 }
 
 /// Checks that this many rows can run at once.

@@ -118,7 +118,7 @@ const FAMILIES: &[(&[&str], Family)] = &[
     (&["stablelm2", "kormo"], QWEN2_FAMILY),
     (&["qwen35"], Family::new(&[Cut::Pattern(QWEN35)]).nfc()),
     (&["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"], LLAMA3_FAMILY.whole_words().bos()),
-    (&["dbrx"], LLAMA3_FAMILY),
+    (&["dbrx", "glm4", "chatglm-bpe"], LLAMA3_FAMILY),
     (&["smaug-bpe"], LLAMA3_FAMILY.whole_words()),
     (
         &["minicpm5"],
