@@ -26,6 +26,10 @@ def configure(tokenizer: Tokenizer, pre: str) -> None:
         split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated", invert=False)
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    elif pre == "glm4":
+        split = pre_tokenizers.Split(Regex(QWEN2_SPLIT.replace(r"|\p{N}|", r"|\p{N}{1,3}|")), behavior="isolated", invert=False)
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     else:
         raise ValueError(f"no published pre-tokenizer is written down here for {pre!r}")
     tokenizer.decoder = decoders.ByteLevel()

@@ -12,17 +12,29 @@ these are written.
 import re
 import sys
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, LlamaFileType, RopeScalingType, get_tensor_name_map
+from gguf import (
+    MODEL_ARCH,
+    MODEL_ARCH_NAMES,
+    ExpertGatingFuncType,
+    GGMLQuantizationType,
+    GGUFWriter,
+    LlamaFileType,
+    RopeScalingType,
+    TensorNameMap,
+    get_tensor_name_map,
+)
 from gguf.quants import dequantize, quantize
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma3TextConfig,
+    Glm4Config,
     GraniteConfig,
     LlamaConfig,
     MixtralConfig,
@@ -90,9 +102,10 @@ READ_BACK = {
         "qwen2",
         30,
     ),
+    "gguf-glm4": (Glm4Config(**SMALL | {"head_dim": 32, "partial_rotary_factor": 0.5}), MODEL_ARCH.GLM4, "glm4", 31),
 }
 # Architectures whose query and key rows are interleaved.
-PERMUTED = ("llama", "mixtral", "granite", "smollm3")
+PERMUTED = ("llama", "mixtral", "granite", "smollm3", "ministral3")
 MIXED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16", "F32"]
 # Standard deviation of a random block's values over its scale: brings a linear layer to about 1 / sqrt(fan in).
 SPREAD = {"Q4_K": 1 / 2500, "Q5_K": 1 / 5000, "Q6_K": 1 / 14000}
@@ -113,11 +126,22 @@ def stored(name: str, weights: np.ndarray, kind: str, seed: int) -> tuple[np.nda
     return quantize(weights, weight_type), weight_type
 
 
+def further_layers(config: PretrainedConfig) -> int:
+    """The number of layers that predict further tokens."""
+    return getattr(config, "num_nextn_predict_layers", 0)
+
+
+def rotation(config: PretrainedConfig) -> dict:
+    """The parameters of the rotation, in the format of transformers 5."""
+    both = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
+    return {"partial_rotary_factor": getattr(config, "partial_rotary_factor", 1.0)} | both
+
+
 def write_sizes(writer: GGUFWriter, config: PretrainedConfig) -> None:
     """Metadata of all architectures."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
+    writer.add_block_count(config.num_hidden_layers + further_layers(config))
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
@@ -195,10 +219,54 @@ def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
     if kind in ("mixtral", "qwen3_moe"):
         writer.add_expert_count(getattr(config, "num_local_experts", None) or config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
-    if kind == "qwen3_moe":
+    if kind in ("qwen3_moe", "glm4", "glm4_moe", "ministral3"):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
+    if kind in ("qwen3_moe", "glm4_moe"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if kind in ("glm4", "glm4_moe", "ministral3"):
+        writer.add_rope_dimension_count(int(config.head_dim * rotation(config)["partial_rotary_factor"]))
+    if kind == "glm4_moe":
+        writer.add_expert_count(config.n_routed_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_nextn_predict_layers(further_layers(config))
+    if kind == "ministral3":
+        yarn = rotation(config)
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(yarn["factor"])
+        writer.add_rope_scaling_orig_ctx_len(yarn["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(yarn["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(yarn["beta_slow"])
+        writer.add_rope_scaling_yarn_log_mul(yarn["mscale_all_dim"])
+        writer.add_attn_temperature_scale(yarn["llama_4_scaling_beta"])
+
+
+def all_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """The model's tensors, then those of a layer that predicts further tokens: the last layer's, and a few others."""
+    state, config = model.state_dict(), model.config
+    yield from state.items()
+    last, more = f"model.layers.{config.num_hidden_layers - 1}.", f"model.layers.{config.num_hidden_layers}."
+    if further_layers(config):
+        yield from ((name.replace(last, more), tensor.clone()) for name, tensor in state.items() if name.startswith(last))
+        for name in ("enorm", "hnorm", "shared_head.norm"):
+            yield f"{more}{name}.weight", torch.ones(config.hidden_size)
+        yield f"{more}eh_proj.weight", torch.ones(config.hidden_size, 2 * config.hidden_size)
+
+
+def write_tensor(writer: GGUFWriter, names: TensorNameMap, name: str, raw: np.ndarray, kind: GGMLQuantizationType) -> None:
+    """Writes a tensor under its name in GGUF files. The gates of all experts are a tensor of their own there."""
+    if name.endswith("experts.gate_up_proj"):
+        for part, rows in (("gate", raw[:, : raw.shape[1] // 2]), ("up", raw[:, raw.shape[1] // 2 :])):
+            write_tensor(writer, names, name.replace("gate_up_proj", f"{part}_proj.weight"), np.ascontiguousarray(rows), kind)
+        return
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+    name = f"{name}.weight" if name.endswith("experts.down_proj") else name
+    writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), raw, raw_dtype=kind)
 
 
 def write_read_back(path: Path, model: PreTrainedModel) -> None:
@@ -207,14 +275,14 @@ def write_read_back(path: Path, model: PreTrainedModel) -> None:
     writer = GGUFWriter(path, MODEL_ARCH_NAMES[arch])
     writer.add_name(path.parent.name)
     write_sizes(writer, config)
-    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_rope_freq_base(rotation(config)["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
     write_more_metadata(writer, config)
     tiny_tokenizers.add_byte_level(writer, tiny_tokenizers.byte_level(pre, VOCAB, []), pre)
-    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    names = get_tensor_name_map(arch, config.num_hidden_layers + further_layers(config))
     experts: dict[str, list[np.ndarray]] = {}
-    for seed, (name, parameter) in enumerate(model.state_dict().items()):
+    for seed, (name, parameter) in enumerate(all_tensors(model)):
         if config.tie_word_embeddings and name == "lm_head.weight":
             continue
         weights, is_permuted = parameter.numpy(), config.model_type in PERMUTED and ("q_proj" in name or "k_proj" in name)
@@ -231,13 +299,13 @@ def write_read_back(path: Path, model: PreTrainedModel) -> None:
             back = back - 1
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(back)))
-        if ".experts." in name:
+        if re.search(r"\.experts\.\d", name):
             merged = re.sub(r"experts\.\d+\.", "experts.", name)
             experts.setdefault(merged, []).append(raw)
             continue
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), raw, raw_dtype=weight_type)
+        write_tensor(writer, names, name, raw, weight_type)
     for merged, all_of_them in experts.items():
-        writer.add_tensor(names.get_name(merged, try_suffixes=(".weight",)), np.stack(all_of_them), raw_dtype=GGMLQuantizationType.Q8_0)
+        write_tensor(writer, names, merged, np.stack(all_of_them), GGMLQuantizationType.Q8_0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -201,7 +201,7 @@ MODELS = {
         "1GB",
         [],
     ),
-    # Run by candle-transformers.
+    # Run by candle-transformers, except glm4.
     "gemma": (
         GemmaForCausalLM,
         GemmaConfig(**SHAPE | {"num_hidden_layers": 2, "head_dim": 24, "pad_token_id": 1}),
@@ -265,9 +265,14 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
                 # Its embeddings are scaled by √width, and its head is the embedding: otherwise only the last token
                 # would matter.
                 gain |= {"o_proj": 4.0, "down_proj": 4.0}
-            values = values * next((g for key, g in gain.items() if key in name), 1.0) / parameter.shape[1] ** 0.5
+            # Tensors of all experts begin with the expert.
+            width = parameter.shape[2 if parameter.dim() == 3 else 1]
+            values = values * next((g for key, g in gain.items() if key in name), 1.0) / width**0.5
         with torch.no_grad():
             parameter.copy_(values)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
 
 
 def save(name: str, seed: int) -> None:
@@ -280,8 +285,9 @@ def save(name: str, seed: int) -> None:
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink()
     written = json.loads((folder / "config.json").read_text())
-    # Most published checkpoints use `torch_dtype` and omit a derived head_dim.
-    written["torch_dtype"] = written.pop("dtype")
+    # Most published checkpoints use `torch_dtype` and omit a derived head_dim. transformers 5 also renamed other fields.
+    if "rope_parameters" not in written.get("text_config", written):
+        written["torch_dtype"] = written.pop("dtype")
     for field in absent:
         written.pop(field, None)
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
