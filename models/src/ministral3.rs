@@ -62,7 +62,8 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut decoder = base_config(&mut fields)?;
     decoder.layers.iter_mut().for_each(|layer| layer.window = window);
     let RopeScaling::Yarn { original_max_position: length, .. } = decoder.ropes[0].scaling else {
-        return Err(invalid("rope_parameters.rope_type", &Value::Null, "yarn"));
+        let kind = config.get("rope_parameters").and_then(|rope| rope.get("rope_type")).unwrap_or(&Value::Null);
+        return Err(invalid("rope_parameters.rope_type", kind, "yarn"));
     };
     decoder.temperature = Some(Temperature { beta, length });
     fields.finish()?;

@@ -2,7 +2,8 @@
 
 256 tokens by each tiny model, and 128 tokens by SmolLM2-135M-Instruct (Q4_1, dequantised) after each of twenty prompts
 in its chat template. Each token has the gap between the two largest logits: if it is small, rounding decides, and the
-rest is another text.
+rest is another text. `--only NAME …` writes the texts of these tiny models and keeps the others. A text by other
+versions than most has them in its own `made_with`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from make_real_logits import load
 from provenance import ROOT, versions, write_json
 
 TIE = 1e-3
+SETTINGS = {"dtype": torch.float32, "attn_implementation": "eager"}
 # The number of positions of a model, if it is less than the tokens of the others.
 COUNTS = {"bart": 198}
 TEXT = (
@@ -83,26 +85,51 @@ def quiet(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
+def of_decoder(name: str) -> dict:
+    """The text of a tiny decoder."""
+    folder = ROOT / "models" / name
+    prompt = load_file(folder / "golden.safetensors")["tokens"][:20].tolist()
+    model = quiet(AutoModelForCausalLM.from_pretrained(folder, **SETTINGS))
+    ids = torch.tensor([prompt])
+    return {"prompt": prompt} | greedy(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 256, None)
+
+
+def of_encoder_decoder(name: str) -> dict:
+    """The text of a tiny encoder-decoder."""
+    folder = ROOT / "models" / name
+    golden = load_file(folder / "golden.safetensors")
+    source, start = golden["source0"].tolist(), golden["tokens0"][:1].tolist()
+    model = quiet(AutoModelForSeq2SeqLM.from_pretrained(folder, **SETTINGS))
+    inputs = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([start])}
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    return {"source": source, "prompt": start} | greedy(model, inputs, COUNTS.get(name, 256), None)
+
+
+def add(names: list[str]) -> None:
+    """Writes the texts of these tiny decoders."""
+    made_with = versions("torch", "transformers", "tokenizers")
+    golden = json.loads((ROOT / "generated.json").read_text())
+    for name in names:
+        own = {} if made_with == golden["made_with"] else {"made_with": made_with}
+        golden["tiny"][name] = of_decoder(name) | own
+    order = roster("decoder") + roster("encoder-decoder")
+    golden["tiny"] = {name: golden["tiny"][name] for name in order if name in golden["tiny"]}
+    write_json(ROOT / "generated.json", golden)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smollm2", type=Path, required=True, help="SmolLM2-135M-Instruct.Q4_1.gguf")
-    path = parser.parse_args().smollm2
-    settings = {"dtype": torch.float32, "attn_implementation": "eager"}
-    tiny = {}
-    for name in roster("decoder"):
-        folder = ROOT / "models" / name
-        prompt = load_file(folder / "golden.safetensors")["tokens"][:20].tolist()
-        model = quiet(AutoModelForCausalLM.from_pretrained(folder, **settings))
-        ids = torch.tensor([prompt])
-        tiny[name] = {"prompt": prompt} | greedy(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 256, None)
-    for name in roster("encoder-decoder"):
-        folder = ROOT / "models" / name
-        golden = load_file(folder / "golden.safetensors")
-        source, start = golden["source0"].tolist(), golden["tokens0"][:1].tolist()
-        model = quiet(AutoModelForSeq2SeqLM.from_pretrained(folder, **settings))
-        inputs = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([start])}
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        tiny[name] = {"source": source, "prompt": start} | greedy(model, inputs, COUNTS.get(name, 256), None)
+    parser.add_argument("--smollm2", type=Path, help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--only", nargs="+", help="tiny decoders")
+    given = parser.parse_args()
+    if given.only:
+        return add(given.only)
+    path = given.smollm2 or parser.error("--smollm2 is required without --only")
+    before = json.loads((ROOT / "generated.json").read_text())["tiny"]
+    # Texts by another version stay as they are.
+    others = {name: text for name, text in before.items() if "made_with" in text}
+    tiny = {name: others.get(name) or of_decoder(name) for name in roster("decoder")}
+    tiny |= {name: of_encoder_decoder(name) for name in roster("encoder-decoder")}
     model, tokenizer, template = load(path, 100000.0, 1e-5), gguf_tokenizer.read(path), gguf_tokenizer.template(path)
     quiet(model)
     end = tokenizer.token_to_id("<|im_end|>")

@@ -147,7 +147,7 @@ fn comparisons_write_little_beside_what_layers_make() {
 }
 
 fn operations_of_experts_follow_their_number() {
-    for (name, experts) in [("mixtral", 5), ("qwen3_moe", 6)] {
+    for (name, experts) in [("mixtral", 5), ("qwen3_moe", 6), ("glm4_moe", 6)] {
         let model = load(name);
         let context = context(&*model);
         operations(&*model, &context, 200, 1);

@@ -432,6 +432,87 @@ fn both_names_of_a_t5s_epsilon_are_read_and_must_agree() {
     assert!(refused.contains("t5.attention.layer_norm_epsilon"), "{refused}");
 }
 
+/// The keys of every decoder, with two layers.
+fn decoder_keys() -> Vec<(&'static str, Meta)> {
+    vec![
+        ("block_count", Meta::U32(2)),
+        ("context_length", Meta::U32(128)),
+        ("embedding_length", Meta::U32(32)),
+        ("feed_forward_length", Meta::U32(64)),
+        ("attention.head_count", Meta::U32(4)),
+        ("attention.layer_norm_rms_epsilon", Meta::F32(1e-5)),
+    ]
+}
+
+#[test]
+fn parts_of_a_glm_that_are_not_computed_are_left_out_or_refused_by_key() {
+    let config = |architecture: &str, more: &[(&'static str, Meta)]| {
+        let mut keys = decoder_keys();
+        if architecture == "glm4moe" {
+            let experts = ["expert_count", "expert_used_count", "expert_shared_count", "expert_feed_forward_length"];
+            keys.extend(experts.map(|key| (key, Meta::U32(2))));
+        }
+        keys.retain(|(key, _)| more.iter().all(|(other, _)| other != key));
+        keys.extend(more.iter().cloned());
+        gguf_config(&open(&metadata_of(architecture, &keys)).expect("a valid header"))
+    };
+    // llama.cpp's defaults.
+    let plain = config("glm4moe", &[]).expect("complete");
+    assert_eq!((&plain["norm_topk_prob"], &plain["routed_scaling_factor"]), (&json!(false), &json!(1.0)));
+    assert_eq!((&plain["first_k_dense_replace"], &plain["num_hidden_layers"]), (&json!(0), &json!(2)));
+    let next = config("glm4moe", &[("nextn_predict_layers", Meta::U32(1))]).expect("without its last layer");
+    assert_eq!((&next["num_hidden_layers"], &next["num_nextn_predict_layers"]), (&json!(1), &json!(1)));
+    for (architecture, key, value) in [
+        ("glm4moe", "nextn_predict_layers", Meta::U32(2)),
+        ("glm4moe", "expert_gating_func", Meta::U32(1)),
+        ("glm4moe", "expert_shared_count", Meta::U32(0)),
+        ("glm4moe", "rope.dimension_sections", Meta::I32s(vec![8, 12, 12, 0])),
+        ("glm4moe", "attention.sliding_window", Meta::U32(64)),
+        ("glm4", "rope.dimension_sections", Meta::I32s(vec![8, 12, 12, 0])),
+        ("glm4", "nextn_predict_layers", Meta::U32(1)),
+        ("glm4", "attention.sliding_window", Meta::U32(64)),
+    ] {
+        let error = config(architecture, &[(key, value)]).expect_err(key).to_string();
+        assert!(error.contains(&format!("{architecture}.{key}")), "{error}");
+    }
+}
+
+#[test]
+fn a_mistral3_is_a_ministral3_if_its_scores_grow() {
+    let config = |more: &[(&'static str, Meta)]| {
+        let keys = [decoder_keys(), more.to_vec()].concat();
+        gguf_config(&open(&metadata_of("mistral3", &keys)).expect("a valid header"))
+    };
+    assert_eq!(config(&[]).expect("complete")["model_type"], "llama");
+    let (growth, log) = ("attention.temperature_scale", "rope.scaling.yarn_log_multiplier");
+    let yarn = |more: &[(&'static str, Meta)]| {
+        let yarn = [
+            ("rope.scaling.type", Meta::Str("yarn".into())),
+            ("rope.scaling.factor", Meta::F32(4.0)),
+            ("rope.scaling.original_context_length", Meta::U32(32)),
+        ];
+        config(&[yarn.to_vec(), more.to_vec()].concat())
+    };
+    let grown = yarn(&[(growth, Meta::F32(0.1)), (log, Meta::F32(1.0))]).expect("complete");
+    assert_eq!(grown["model_type"], "ministral3");
+    let scaling = json!({
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+    });
+    assert_eq!(grown["rope_scaling"], scaling);
+    let own = yarn(&[(growth, Meta::F32(0.1)), (log, Meta::F32(0.0))]).expect("complete");
+    assert_eq!(own["rope_scaling"]["attention_factor"], json!(0.1 * 4f64.ln() + 1.0));
+    for (result, key) in [
+        (config(&[(growth, Meta::F32(0.1)), (log, Meta::F32(1.0))]), "mistral3.rope.scaling.type"),
+        (yarn(&[(growth, Meta::F32(0.1))]), "mistral3.rope.scaling.yarn_log_multiplier"),
+        (yarn(&[(log, Meta::F32(1.0))]), "mistral3.attention.temperature_scale"),
+        (config(&[("attention.temperature_length", Meta::U32(64))]), "mistral3.attention.temperature_length"),
+    ] {
+        let error = result.expect_err(key).to_string();
+        assert!(error.contains(key), "{error}");
+    }
+}
+
 #[test]
 fn broken_vocabularies_are_refused_by_key() {
     let refused = |gguf: Gguf, word: &str| {

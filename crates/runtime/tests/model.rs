@@ -525,7 +525,7 @@ fn damaged_checkpoints_are_refused_by_name() {
         (Box::new(layers(9)), &["model.layers.3.", "not found"]),
         (Box::new(config("num_hidden_layers", (-1).into())), &["num_hidden_layers", "-1"]),
         (Box::new(config("hidden_size", 128.into())), &["expected shape", "128"]),
-        (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, ministral, mistral"]),
+        (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, ministral, ministral3, mistral"]),
         (
             Box::new(|folder: &Path| std::fs::remove_file(folder.join("tokenizer.json")).expect("removed")),
             &["tokenizer.json"],
@@ -573,6 +573,20 @@ fn a_qwen3_lacks_its_norms_of_heads_by_name() {
     });
     let error = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
     assert!(error.contains("`model.layers.0.self_attn.q_norm.weight` not found"), "{error}");
+}
+
+#[test]
+fn a_glm_lacks_the_corrections_of_its_router_by_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    copy(&goldens().join("models/glm4_moe"), folder.path());
+    let path = folder.path().join("model.safetensors");
+    let name = "model.layers.2.mlp.gate.e_score_correction_bias";
+    let bytes = std::fs::read(&path).expect("read");
+    let held = SafeTensors::deserialize(&bytes).expect("valid safetensors");
+    let tensors = held.iter().filter(|(tensor, _)| *tensor != name);
+    std::fs::write(&path, safetensors::serialize(tensors, None).expect("serialises")).expect("written");
+    let error = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
+    assert!(error.contains(&format!("`{name}` not found")), "{error}");
 }
 
 /// Overwrites the last weight with NaN.

@@ -93,6 +93,9 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("deberta-v2", "deberta.embeddings.position_ids"),
         ("deberta-v2", "lm_predictions.lm_head.dense.weight"),
         ("deberta-v2", "mask_predictions.classifier.weight"),
+        // Of the layer that predicts further tokens.
+        ("glm4_moe", "model.layers.3.eh_proj.weight"),
+        ("glm4_moe", "model.layers.3.mlp.gate.e_score_correction_bias"),
     ] {
         assert!(is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -105,6 +108,9 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("modernbert", "model.layers.0.attn_norm.weight"),
         ("deberta-v2", "deberta.encoder.conv.conv.weight"),
         ("deberta-v2", "deberta.encoder.rel_embeddings.weight"),
+        ("glm4_moe", "model.layers.4.eh_proj.weight"),
+        ("glm4_moe", "model.layers.2.mlp.gate.bias"),
+        ("glm4", "model.layers.2.eh_proj.weight"),
     ] {
         assert!(!is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -198,6 +204,27 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("glm4", json!({ "partial_rotary_factor": 0.05 }), "partial_rotary_factor"),
         ("glm4", json!({ "num_nextn_predict_layers": 1 }), "num_nextn_predict_layers"),
         ("glm4", json!({ "vision_config": {} }), "vision_config"),
+        ("glm4_moe", json!({ "n_group": 2 }), "n_group"),
+        ("glm4_moe", json!({ "topk_group": 2 }), "topk_group"),
+        ("glm4_moe", json!({ "scoring_func": "softmax" }), "scoring_func"),
+        ("glm4_moe", json!({ "num_experts_per_tok": 7 }), "num_experts_per_tok"),
+        ("glm4_moe", json!({ "n_shared_experts": null }), "n_shared_experts"),
+        ("glm4_moe", json!({ "n_shared_experts": u32::MAX }), "n_shared_experts"),
+        ("glm4_moe", json!({ "first_k_dense_replace": null }), "first_k_dense_replace"),
+        ("glm4_moe", json!({ "mtp_layers": 1 }), "mtp_layers"),
+        ("glm4_moe", json!({ "vision_config": {} }), "vision_config"),
+        ("ministral3", json!({ "attention_bias": true }), "attention_bias"),
+        ("ministral3", json!({ "rope_parameters": null }), "rope_parameters.llama_4_scaling_beta"),
+        (
+            "ministral3",
+            json!({ "rope_parameters": { "rope_type": "default", "llama_4_scaling_beta": 0.1 } }),
+            "rope_parameters.rope_type",
+        ),
+        (
+            "ministral3",
+            json!({ "rope_parameters": { "rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": -0.1 } }),
+            "rope_parameters.llama_4_scaling_beta",
+        ),
         ("gemma2", json!({ "query_pre_attn_scalar": null }), "query_pre_attn_scalar"),
         ("gemma2", json!({ "attn_logit_softcapping": -1 }), "attn_logit_softcapping"),
         ("gemma3_text", json!({ "use_bidirectional_attention": true }), "use_bidirectional_attention"),
@@ -268,6 +295,21 @@ fn the_same_said_otherwise_is_the_same() {
             json!({
                 "rope_theta": null, "partial_rotary_factor": null,
                 "rope_parameters": { "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5 },
+            }),
+        ),
+        ("glm4_moe", json!({ "num_nextn_predict_layers": null, "num_mtp_layers": 1 })),
+        (
+            "glm4_moe",
+            json!({ "rope_parameters": null, "rope_theta": 1e4, "partial_rotary_factor": 0.5, "n_group": null }),
+        ),
+        (
+            "ministral3",
+            json!({
+                "rope_parameters": {
+                    "type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
+                    "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                    "llama_4_scaling_beta": 0.4, "max_position_embeddings": 256,
+                },
             }),
         ),
         // The reference's default base.

@@ -73,6 +73,7 @@ fn their_logits(name: &str, json: &Value, ids: &Tensor) -> Result<Tensor> {
         "qwen2" => model!(models::qwen2::ModelForCausalLM),
         "qwen3" => model!(models::qwen3::ModelForCausalLM),
         "qwen3_moe" => model!(models::qwen3_moe::ModelForCausalLM),
+        "glm4" => model!(models::glm4_new::ModelForCausalLM),
         "gemma2" => model!(models::gemma2::Model, false),
         // Its cache does not support several tokens at once.
         "gemma3_text" => {

@@ -190,7 +190,7 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
             println!("{name}: {arithmetic:?} differs by {largest:e}");
             // Near ties, rounding can route a row to different experts.
-            let most = if ["gguf-mixtral", "gguf-qwen3-moe"].contains(&name) { 4.0 } else { 1.0 };
+            let most = if ["gguf-mixtral", "gguf-qwen3-moe", "gguf-glm4-moe"].contains(&name) { 4.0 } else { 1.0 };
             assert!(largest > TOLERANCE && largest < most, "{name}: {arithmetic:?} differs by {largest}");
         }
     }
