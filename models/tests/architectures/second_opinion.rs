@@ -131,6 +131,7 @@ fn decoders_agree_with_candle_transformers() {
         ("qwen2", 90, &none, full.clone()),
         ("qwen3", 90, &none, none.clone()),
         ("qwen3_moe", 90, &none, full.clone()),
+        ("glm4", 90, &none, none.clone()),
         // Not longer than a window: candle-transformers has gemma 2's on every layer and phi-3's on none, and gemma 3's
         // cache wraps around.
         ("gemma2", 24, &json!({ "query_pre_attn_scalar": 24 }), none.clone()),
