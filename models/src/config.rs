@@ -119,7 +119,7 @@ impl ConfigFields {
     /// As [`size`](Self::size), or zero.
     pub(crate) fn count(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
         match self.left.get(field) {
-            Some(value) if *value == Value::from(0) => {
+            Some(value) if value.as_u64() == Some(0) => {
                 self.take(field);
                 Ok(Some(0))
             }

@@ -190,7 +190,9 @@ impl Attention {
         }
         if let Some(temperatures) = place.temperatures {
             for (row, factor) in w.q.chunks_exact_mut(self.query.out_features()).zip(temperatures) {
-                row.iter_mut().for_each(|x| *x *= factor);
+                for x in row {
+                    *x *= factor;
+                }
             }
         }
         let (k, v) = (&*w.k, &*w.v);
