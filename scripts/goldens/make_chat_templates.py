@@ -36,14 +36,62 @@ CHATS = {
         {"role": "assistant", "content": "{\"a\": 'b'} & <c>"},
     ],
 }
+# Where an answer begins, by file: who opens a thought ("template", "model", or "nobody" where thoughts are off by default), the variables
+# that turn thoughts off, and the text behind the prompt that closes one, or that the template writes before an answer. From the templates, and from the models' cards.
+OFF = {"enable_thinking": False}
+CLOSE = "\n</think>\n\n"
+THINKING = {
+    "Apriel-1.6-15b-Thinker-fixed": ("template", {}, "\n[BEGIN FINAL RESPONSE]\n"),
+    "Bielik-11B-v3.0-Instruct": ("nobody", {}, ""),
+    "ByteDance-Seed-OSS": ("model", {"thinking_budget": 0}, "\n"),
+    "Cohere2MoE": ("template", {"reasoning": False}, "<|START_TEXT|>"),
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": ("nobody", {}, ""),
+    "GLM-4.6": ("model", OFF, "\n"),
+    "GLM-4.7-Flash": ("template", OFF, ""),
+    "HuggingFaceTB-SmolLM3-3B": ("model", OFF, ""),
+    "Kimi-K2-Thinking": ("model", {}, "<think></think>"),
+    "Kimi-K3": ("template", {"thinking": False}, ""),
+    "LFM2.5-8B-A1B": ("model", {}, "<think></think>"),
+    "MiniMax-M2": ("template", {}, CLOSE),
+    "MiniMax-M3": ("model", {"thinking_mode": "disabled"}, ""),
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("template", OFF, ""),
+    "NVIDIA-Nemotron-Nano-v2": ("template", {}, CLOSE),
+    "Qwen-QwQ-32B": ("nobody", {}, ""),
+    "Qwen-Qwen3-0.6B": ("model", OFF, ""),
+    "Qwen3.5-4B": ("template", OFF, ""),
+    "Reka-Edge": ("nobody", {}, ""),
+    "Spark2.5": ("template", OFF, ""),
+    "StepFun3.5-Flash": ("template", {}, "\n</think>\n"),
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": ("template", {}, CLOSE),
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": ("nobody", {}, ""),
+    "deepseek-ai-DeepSeek-V3.1": ("nobody", {}, ""),
+    "deepseek-ai-DeepSeek-V3.2": ("nobody", {}, ""),
+    "deepseek-ai-DeepSeek-V4": ("nobody", {}, ""),
+    "deepseek-ai-DeepSeek-V4-Flash-0731": ("nobody", {}, ""),
+    "google-gemma-4-31B-it": ("nobody", {}, ""),
+    "google-gemma-4-31B-it-interleaved": ("nobody", {}, ""),
+    "ibm-granite-granite-3.3-2B-Instruct": ("nobody", {}, ""),
+    "inclusionai-ling-3.0-flash": ("template", OFF, ""),
+    "llama-cpp-deepseek-r1": ("template", {}, CLOSE),
+    "llama-cpp-rwkv-world": ("model", OFF, ""),
+    "mistralai-Ministral-3-14B-Reasoning-2512": ("model", {}, "[THINK][/THINK]"),
+    "muse-glimmer": ("model", {}, " to=user<|message|>"),
+    "openai-gpt-oss-120b": ("model", {}, "<|channel|>final<|message|>"),
+    "openbmb-MiniCPM5-1B": ("model", OFF, ""),
+    "poolside-Laguna-S-2.1": ("template", OFF, ""),
+    "poolside-Laguna-XS-2.1": ("nobody", {}, ""),
+    "poolside-Laguna-XS.2": ("nobody", {}, ""),
+    "tencent-Hy3": ("nobody", {}, ""),
+    "upstage-Solar-Open-100B": ("model", {}, "<|content|>"),
+}
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def render(source: str, messages: list[dict], add_generation_prompt: bool) -> str:
+def render(source: str, messages: list[dict], add_generation_prompt: bool, **variables) -> str:
     """The text from `apply_chat_template`, with a fixed date."""
     template = _compile_jinja_template(source)
     template.environment.globals["strftime_now"] = datetime(2024, 7, 26).strftime
-    return template.render(messages=messages, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **TOKENS)
+    return template.render(messages=messages, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **variables, **TOKENS)
 
 
 def rendering(source: str, messages: list[dict], add_generation_prompt: bool) -> str:
@@ -55,6 +103,11 @@ def rendering(source: str, messages: list[dict], add_generation_prompt: bool) ->
         return "refused " + str(error) if type(error) is TemplateError else "failed"
     except (TypeError, ValueError):
         return "failed"
+
+
+def hashed(text: str) -> str:
+    """A short hash of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def expression(source: str) -> str | None:
@@ -71,7 +124,7 @@ def main() -> None:
     parser.add_argument("templates", type=Path, help="folder of .jinja files")
     parser.add_argument("--texts", type=Path, help="folder for the renderings; not to be committed")
     arguments = parser.parse_args()
-    templates = {}
+    templates, thinking = {}, {}
     for path in sorted(arguments.templates.glob("*.jinja")):
         source = path.read_text(encoding="utf-8")
         hashes = {}
@@ -79,11 +132,15 @@ def main() -> None:
             for begin in (True, False):
                 text = rendering(source, messages, begin)
                 key = name + (" +" if begin else "")
-                hashes[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
+                hashes[key] = hashed(text)
                 if arguments.texts:
                     arguments.texts.mkdir(parents=True, exist_ok=True)
                     (arguments.texts / f"{path.stem} {key}.txt").write_text(text, encoding="utf-8")
-        templates[path.name] = {"sha256": hashlib.sha256(source.encode()).hexdigest()[:16]} | hashes
+        if (thinks := THINKING.get(path.stem)) is not None:
+            opened_by, variables, behind = thinks
+            text = render(source, CHATS["user"], True, **variables) + behind
+            thinking[path.name] = {"opened_by": opened_by, "variables": variables, "closed": hashed(text)}
+        templates[path.name] = {"sha256": hashed(source)} | hashes
     write_json(
         ROOT / "chat_templates.json",
         {
@@ -92,6 +149,7 @@ def main() -> None:
             "chats": CHATS,
             "expressions": [[source, expression(source)] for source in EXPRESSIONS],
             "templates": templates,
+            "thinking": thinking,
         },
     )
 

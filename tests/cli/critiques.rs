@@ -69,7 +69,7 @@ fn results(world: &World, run: &str) -> Vec<(String, String)> {
 
 /// Stops the run after each of its stages and resumes it, then kills it at several times and resumes it: the output is
 /// identical.
-fn goes_on(world: &World, arguments: &[&str], stages: &[&str]) {
+pub(crate) fn goes_on(world: &World, arguments: &[&str], stages: &[&str]) {
     let run = |out: &str, more: &[&str]| world.run(&[arguments, &["--out", out], more].concat());
     run("whole", &[]).exits(0);
     let whole = results(world, "whole");

@@ -43,4 +43,5 @@ mod slurm;
 mod snapshots;
 mod stages;
 mod surface;
+mod thinking;
 mod toy_method;

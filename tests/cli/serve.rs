@@ -472,3 +472,51 @@ fn clients_of_a_trained_model_get_the_bytes_that_each_gets_alone() {
     });
     assert_eq!(together, alone);
 }
+
+#[test]
+fn thoughts_come_apart_from_the_answer() {
+    let world = World::new();
+    let served = |style: &str, more: &[&str]| {
+        start_model(&world, root("tests/goldens/thinking").join(style).to_str().expect("UTF-8"), more)
+    };
+    let chat = |more: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content":
+            "Which text is better, A or B? Answer with one letter."}], "max_tokens": 120});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        body
+    };
+    let path = "/v1/chat/completions";
+    for style in ["qwen3", "harmony"] {
+        let server = served(style, &[]);
+        let message = server.answer(path, &chat(json!({})))["choices"][0]["message"].clone();
+        let (thought, answer) = (message["reasoning_content"].as_str().expect("a thought"), &message["content"]);
+        assert!(thought.trim().ends_with('.') && !thought.contains("assistant"), "{style}: {message}");
+        assert!(answer.as_str().expect("an answer").starts_with("Answer"), "{style}: {message}");
+        let reply = server.post(path, &chat(json!({"stream": true})));
+        let join = |field: &str| -> String {
+            events(&reply).iter().filter_map(|event| event["choices"][0]["delta"][field].as_str()).collect()
+        };
+        assert_eq!((join("reasoning_content").as_str(), &json!(join("content"))), (thought, answer), "{style}");
+        let refused = server.post(path, &chat(json!({"reasoning_effort": "low"})));
+        assert!(refused.status == 400 && refused.body.contains("no such variable"), "{}", refused.body);
+        let refused = server.post(path, &chat(json!({"chat_template_kwargs": {"messages": []}})));
+        assert!(refused.status == 400 && refused.body.contains("cannot be set"), "{}", refused.body);
+    }
+    let server = served("qwen3", &[]);
+    let closed = json!({"chat_template_kwargs": {"enable_thinking": false}});
+    let off = server.answer(path, &chat(closed))["choices"][0]["message"].clone();
+    assert!(
+        off["reasoning_content"].is_null() && off["content"].as_str().expect("text").starts_with("Answer"),
+        "{off}"
+    );
+    let labels = json!({"items": [{"messages": [{"role": "user", "content": "Which text is better, A or B?"}],
+        "labels": {"A": ["A"], "B": ["B"]}, "id": "1"}]});
+    let mass = server.answer("/v1/score", &labels)["data"][0]["mass"].as_f64().expect("a mass");
+    assert!(mass > 0.05, "labels are queried behind a closed thought: {mass}");
+    let off_by_option =
+        served("r1", &["--think", "off"]).answer(path, &chat(json!({})))["choices"][0]["message"].clone();
+    assert!(off_by_option["reasoning_content"].is_null(), "{off_by_option}");
+    world
+        .run(&["serve", "--model", root("tests/goldens/thinking/r1").to_str().expect("UTF-8"), "--think", "9"])
+        .fails_with(&["does not write thoughts", "omit --think"]);
+}

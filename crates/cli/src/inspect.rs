@@ -60,6 +60,8 @@ type Runs = Result<AskedModel, LoadError>;
 struct AskedModel {
     /// Markers of its chat template that are not single tokens.
     spelled_marks: Vec<String>,
+    /// How it thinks before it answers.
+    thinking: Option<String>,
     /// The problem with its chat template.
     template_error: Option<String>,
     /// The classes of its head, if it has one instead of token logits.
@@ -103,6 +105,7 @@ impl InspectArgs {
             let encoder = &checkpoint.encoder;
             Ok(AskedModel {
                 spelled_marks: encoder.spelled_marks(),
+                thinking: encoder.thinking().map(ToString::to_string),
                 template_error: encoder.chat_error().map(ToString::to_string),
                 classes: encoder.classes().to_vec(),
                 reads_whole: encoder.reads_whole(),
@@ -163,7 +166,7 @@ fn chat_text(checkpoint: &Checkpoint, message: String) -> miette::Result<String>
     let messages = vec![Message::new(Role::User, message)];
     let answers = encoder.classes().is_empty();
     let text = encoder.chat().map(|template| template.render(&messages, answers)).transpose()?;
-    let prompt = Prompt::Chat { messages, answer_prefix: String::new() };
+    let prompt = Prompt::chat(messages, "");
     let ids = if answers { encoder.encode_prompt(&prompt)? } else { encoder.encode_whole_prompt(&prompt)? };
     let row = |id: &u32| vec![id.to_string(), format!("{:?}", encoder.tokenizer().token_text(*id))];
     let tokens = table(&["id", "token"].map(str::to_owned), &ids.iter().map(row).collect::<Vec<_>>());
@@ -328,6 +331,9 @@ impl Inspection {
             (Some(_), _) => "see below".to_owned(),
         };
         line("chat template", template);
+        if let Ok(AskedModel { thinking: Some(thinking), .. }) = runs {
+            line("thinking", thinking.clone());
+        }
         let _ = writeln!(text, "\n{}", self.tensor_table(all_tensors));
         if let Some(template) = &self.chat_template {
             let _ = writeln!(text, "\nchat template\n{}", visible(template));

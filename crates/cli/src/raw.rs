@@ -110,7 +110,8 @@ impl RawArgs {
         // Flushed after every answer: a reader of a pipe gets each immediately, and an interrupt loses none.
         let answers = AnswerWriter::new(table.with_flush_every(1), model.description().precision, context);
         let started = Instant::now();
-        let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
+        let (usage, tally) = answers
+            .ask::<L>(&self.model.computing.thinking(&recorded), &mut records, |request| L::fits(&model, request))?;
         if let Some(told) = written_text(&usage, started.elapsed().as_secs_f64()) {
             context.events.notice(Notice::StepEnded);
             context.events.notice(Notice::Message(&told));
@@ -121,7 +122,7 @@ impl RawArgs {
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         self.write_manifest(&json!({
             "probity": version, "arguments_given": given, "arguments_in_force": computing_in_force(model.options()),
-            "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
+            "model": self.model.computing.described(model.description().clone()), "answered": tally.answered, "unanswered": tally.unanswered,
             "broken_lines": problems.count(), "usage": usage,
         }))?;
         let done = if self.strict && tally.unanswered > 0 { Completed::Unscored } else { Completed::Success };
@@ -139,7 +140,7 @@ impl RawArgs {
         let dry = DryModel::count(&model);
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
-        L::ask(&dry, &mut requests, &mut |_, _| Ok(()))?;
+        L::ask(&self.model.computing.thinking(&dry), &mut requests, &mut |_, _| Ok(()))?;
         context.events.notice(Notice::Message("dry run: measuring this machine"));
         let dry_run = DryRun { parts: vec![PlannedPart::measure(None, &model, dry.into_cost())?] };
         context.events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;

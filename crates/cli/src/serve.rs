@@ -102,7 +102,7 @@ mod served {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use probity_lm::skip_byte_order_mark;
+    use probity_lm::{ThinkMode, skip_byte_order_mark};
     use probity_runtime::{DeviceList, KeptPrefixBytes, LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
     use probity_session::{ByteSize, Context, OpenedModel};
@@ -129,6 +129,9 @@ mod served {
         #[diagnostic(help("use --device {}, and start another server on another --port for each other \
                            copy", devices.one_copy()))]
         Devices { devices: DeviceList },
+        #[error("a server does not write thoughts before labels")]
+        #[diagnostic(help("omit --think N; texts have thoughts as the chat template begins them"))]
+        Thoughts,
         #[error("`{model}` is an encoder-decoder model, which cannot be served")]
         #[diagnostic(help("use `probity logprobs` and `probity generate`"))]
         Encoder { model: String },
@@ -140,6 +143,9 @@ mod served {
             let devices = self.model.computing.load_options().devices;
             if devices.has_copies() {
                 return Err(NotServed::Devices { devices }.into());
+            }
+            if matches!(self.model.computing.think, ThinkMode::AtMost(_)) {
+                return Err(NotServed::Thoughts.into());
             }
             // Before loading the model, so that a port in use is reported immediately.
             let server = Server::bind(self.options()?)?;
@@ -167,6 +173,7 @@ mod served {
                 port: self.port,
                 token: self.token()?,
                 name: self.id(),
+                chat: self.model.computing.chat_options(),
                 max_body,
                 max_tokens: self.max_tokens as usize,
                 timeout: Duration::from_secs(self.timeout.into()),

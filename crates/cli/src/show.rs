@@ -294,9 +294,10 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
         Prompt::Text(text) => visible(text),
         Prompt::Tokens(ids) => format!("{ids:?}"),
         Prompt::Pair { source, answer } => format!("{source:?}\n\n[assistant]\n{answer:?}"),
-        Prompt::Chat { messages, answer_prefix } => {
+        Prompt::Chat { messages, answer_prefix, format } => {
             let turn = |message: &Message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content));
             let mut text: Vec<String> = messages.iter().map(turn).collect();
+            text.extend(format.differences().iter().map(|(name, text)| format!("[{name}]\n{}", visible(text))));
             text.push(format!("[assistant]\n{}", visible(answer_prefix)));
             text.join("\n\n")
         }

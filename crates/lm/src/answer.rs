@@ -146,7 +146,7 @@ impl LabelAnswer {
         // Checked before ties: equal labels with low mass say nothing about the texts.
         if self.mass < min_mass {
             let why = self.likeliest.as_ref().map(|token| {
-                let thinks = if opens_thought(token) { ", which opens a thought" } else { "" };
+                let thinks = if opens_thought(token) { ", which opens a thought; try --think off" } else { "" };
                 format!("the likeliest next token is {token:?}{thinks}")
             });
             return Outcome::LowMass { why };
@@ -546,7 +546,7 @@ mod tests {
             Outcome::LowMass { why } => why.expect("known"),
             other => panic!("{other:?}"),
         };
-        assert_eq!(why("<think>"), "the likeliest next token is \"<think>\", which opens a thought");
+        assert_eq!(why("<think>"), "the likeliest next token is \"<think>\", which opens a thought; try --think off");
         assert_eq!(why("\n"), r#"the likeliest next token is "\n""#);
         let kept = serde_json::to_value(outcome("x")).expect("JSON");
         assert_eq!(serde_json::from_value::<Outcome>(kept).expect("read"), outcome("x"));

@@ -24,7 +24,9 @@ mod scripted;
 mod scripted_encoder;
 pub mod text;
 mod text_encoder;
+mod thinking;
 mod thought;
+mod thought_reader;
 mod unique_keys;
 
 pub use answer::{
@@ -42,7 +44,7 @@ pub use named_labels::NamedLabels;
 pub use names::{did_you_mean, nearest};
 pub use one_or_many::{OneOrMany, Single};
 pub use panics::quietly;
-pub use prompt::{Message, Prompt, Role};
+pub use prompt::{ChatFormat, Message, Prompt, Role, Thought};
 pub use request::{Ask, AskedTokens, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
 pub use rounded::{RoundedNumber, rounded_number};
 pub use scripted::ScriptedModel;
@@ -51,7 +53,9 @@ pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,
 };
-pub use thought::{is_thought_mark, opens_thought, without_thoughts};
+pub use thinking::{ChatOptions, OpenedBy, ThinkMode, ThinkingModel, ThinkingStyle};
+pub use thought::{ThoughtState, is_thought_mark, opens_thought, thought_state, without_thoughts};
+pub use thought_reader::{TextPart, ThoughtReader};
 pub use unique_keys::{parse_unique, refuse_repeated_keys};
 
 /// Label mass below which a verdict is [`Outcome::LowMass`].

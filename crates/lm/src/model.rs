@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassKind, GenerateRequest, GenerateResult, LabelError, LiveTexts, ScoreRequest, ScoreResult, Usage};
+use crate::{
+    ChatOptions, ClassKind, GenerateRequest, GenerateResult, LabelError, LiveTexts, OpenedBy, ScoreRequest,
+    ScoreResult, ThinkMode, ThinkingStyle, Thought, Usage,
+};
 
 /// Arithmetic precision of matrix products between weights and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -79,6 +82,12 @@ pub struct ModelDescription {
     pub class_kind: ClassKind,
     /// Whether the model accepts [`Prompt::Chat`](crate::Prompt::Chat).
     pub has_chat_template: bool,
+    /// How the model thinks before it answers; absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<ThinkingStyle>,
+    /// How chats are formatted and whether thoughts are written, if not as by default.
+    #[serde(default, skip_serializing_if = "ChatOptions::is_usual")]
+    pub chat: ChatOptions,
 }
 
 /// Kind of the devices in a description: `cuda` for `cuda:0,cuda:1` and for `cuda:0+cuda:1`. Answers are cached by
@@ -88,6 +97,17 @@ pub fn device_kind(devices: &str) -> &str {
 }
 
 impl ModelDescription {
+    /// The thought before an answer, unless the model writes it. `is_free_text`: neither a label nor a constrained text.
+    pub fn thought_before(&self, is_free_text: bool) -> Thought {
+        let Some(style) = &self.thinking else { return Thought::AsTemplate };
+        let is_set = style.off.as_ref().is_some_and(|(name, _)| self.chat.variables.contains_key(name));
+        let closes = match self.chat.think {
+            ThinkMode::Auto => !is_free_text && style.opened_by != OpenedBy::Unclear && !is_set,
+            ThinkMode::Off | ThinkMode::AtMost(_) => true,
+        };
+        if closes { Thought::Closed } else { Thought::AsTemplate }
+    }
+
     /// One-line summary: name, architecture, weights, precision, device, and a note if chats are not supported.
     pub fn headline(&self) -> String {
         let Self { name, adapter, architecture, weights, precision, device, through, .. } = self;

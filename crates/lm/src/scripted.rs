@@ -1,9 +1,10 @@
 //! A scripted model for tests of methods.
 
 use crate::{
-    Ask, AskedTokens, ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest,
-    GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision,
-    ReadingAnswer, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
+    Ask, AskedTokens, ChatOptions, ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS,
+    GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, PooledState,
+    Precision, ReadingAnswer, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, ThinkingStyle, TokenAlternative,
+    TokensAnswer, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
@@ -70,6 +71,8 @@ impl ScriptedModel {
             classes: Vec::new(),
             class_kind: ClassKind::default(),
             has_chat_template: true,
+            thinking: None,
+            chat: ChatOptions::default(),
         };
         let generate = |_: &GenerateRequest| GenerateResult::without_text(Outcome::Empty, 0);
         Self { description, score: Box::new(score), generate: Box::new(generate) }
@@ -86,6 +89,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn with_class_kind(mut self, kind: ClassKind) -> Self {
         self.description.class_kind = kind;
+        self
+    }
+
+    /// Sets how the model thinks.
+    #[must_use]
+    pub fn with_thinking(mut self, style: ThinkingStyle) -> Self {
+        self.description.thinking = Some(style);
         self
     }
 

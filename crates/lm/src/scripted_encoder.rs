@@ -46,6 +46,8 @@ impl ScriptedEncoder {
             classes: Vec::new(),
             class_kind: ClassKind::default(),
             has_chat_template: false,
+            thinking: None,
+            chat: crate::ChatOptions::default(),
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();
         let framing = Framing { before: vec![1], after: vec![2], mask: Some(3) };

@@ -10,6 +10,8 @@ const THOUGHTS: [&str; 10] = [
 /// Names that open or close a reasoning section on their own.
 const OPENING: [&str; 4] = ["beginofthought", "startthinking", "beginthinking", "unused94"];
 const CLOSING: [&str; 3] = ["endofthought", "endthinking", "unused95"];
+/// Text before an answer, whose thought the template opened.
+const ANSWER_BEGINS: &str = "[BEGIN FINAL RESPONSE]";
 /// Maximum length of a marker in bytes. Longer ones are text in angle brackets.
 const LONGEST_MARK: usize = 48;
 /// Start of the analysis channel in the harmony format when its markers are control tokens, which are not part of the
@@ -29,6 +31,26 @@ pub fn opens_thought(text: &str) -> bool {
 /// the reasoning would be read as the answer.
 pub fn is_thought_mark(token: &str) -> bool {
     token == MESSAGE || mark_at(token).is_some_and(|(_, length)| length == token.len())
+}
+
+/// Whether a text has reasoning sections, and whether the last one is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThoughtState {
+    /// No marker.
+    None,
+    /// A section is open at the end.
+    Open,
+    /// All are closed.
+    Closed,
+}
+
+/// The state of reasoning at the end of a text.
+pub fn thought_state(text: &str) -> ThoughtState {
+    match without_thoughts(text) {
+        None => ThoughtState::Open,
+        Some(Cow::Borrowed(_)) => ThoughtState::None,
+        Some(Cow::Owned(_)) => ThoughtState::Closed,
+    }
 }
 
 /// The text with reasoning sections replaced by spaces. `None` if one is not closed. A closing marker without an
@@ -89,6 +111,9 @@ fn mark_at(text: &str) -> Option<(Mark, usize)> {
         '◁' => '▷',
         _ => return None,
     };
+    if text.starts_with(ANSWER_BEGINS) {
+        return Some((Mark::Final, ANSWER_BEGINS.len()));
+    }
     let (end, _) = text.char_indices().take_while(|(at, _)| *at <= LONGEST_MARK).find(|(_, c)| *c == close)?;
     let length = end + close.len_utf8();
     let inside = &text[..end];
@@ -108,8 +133,13 @@ fn mark_at(text: &str) -> Option<(Mark, usize)> {
         Some(name) => (true, name),
         None => (false, inside.trim_matches(['|', '｜', ' '])),
     };
-    // Without namespace (`seed:think`) and attributes.
-    let name = name.rsplit_once(':').map_or(name, |(_, name)| name).split_whitespace().next()?;
+    // Without namespace (`seed:think`, `think:opensource`) and attributes.
+    let name = name.split_whitespace().next()?;
+    let name = match name.split_once(':') {
+        Some((first, _)) if THOUGHTS.contains(&first) => first,
+        Some((_, last)) => last,
+        None => name,
+    };
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     // Square brackets can also hold ordinary text, such as [Analysis] or [think tank].
     let is_thought = match close {
@@ -146,6 +176,8 @@ mod tests {
             ("<THINK>\na\n</THINK>\nb", "b"),
             ("<reasoning>a</reasoning> b", "b"),
             ("<seed:think>a</seed:think> b", "b"),
+            ("<think:opensource>a</think:opensource>b", "b"),
+            ("a\n[BEGIN FINAL RESPONSE]\nb", "b"),
             ("<think effort=\"low\">a</think> b", "b"),
             ("[THINK]a[/THINK] b", "b"),
             ("◁think▷a◁/think▷ b", "b"),

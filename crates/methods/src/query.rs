@@ -84,7 +84,7 @@ impl<'a> Query<'a> {
 fn begin_answer(prompt: Prompt, begun: &str) -> Prompt {
     let joined = |before: &str| if before.is_empty() { begun.to_owned() } else { format!("{before} {begun}") };
     match prompt {
-        Prompt::Chat { messages, answer_prefix } => Prompt::Chat { messages, answer_prefix: joined(&answer_prefix) },
+        Prompt::Chat { messages, answer_prefix, .. } => Prompt::chat(messages, joined(&answer_prefix)),
         Prompt::Text(text) => Prompt::Text(joined(&text)),
         other => other,
     }

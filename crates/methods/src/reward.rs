@@ -228,7 +228,7 @@ mod tests {
     fn model(classes: &'static [&'static str]) -> ScriptedModel {
         ScriptedModel::from_probabilities(move |request| {
             assert_eq!(request.ask, Ask::Classes);
-            let Prompt::Chat { messages, answer_prefix } = &request.prompt else { panic!("a chat") };
+            let Prompt::Chat { messages, answer_prefix, .. } = &request.prompt else { panic!("a chat") };
             let (last, first) = messages.split_last().expect("turns");
             assert!(last.role == Role::Assistant && answer_prefix.is_empty());
             assert!(first.iter().all(|message| message.role == Role::User && !message.content.trim().is_empty()));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use probity_lm::{LanguageModel, ModelDescription, Outcome, Usage};
+use probity_lm::{ChatOptions, LanguageModel, ModelDescription, Outcome, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -124,6 +124,14 @@ impl std::fmt::Display for Signature {
             write!(f, "|model:{}@{fingerprint}", model.name)?;
             write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
             model.platform.iter().try_for_each(|platform| write!(f, "|platform:{platform}"))?;
+            let ChatOptions { think, thoughts, variables } = &model.chat;
+            if model.thinking.is_some() {
+                write!(f, "|think:{think}")?;
+            }
+            thoughts.iter().try_for_each(|thoughts| write!(f, "|thoughts:{thoughts}"))?;
+            for (name, value) in variables {
+                write!(f, "|template-var:{name}={}", one_field(&value.to_string()))?;
+            }
         }
         for TemplateMark { name, sha256 } in &self.templates {
             write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;

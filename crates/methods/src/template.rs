@@ -165,7 +165,7 @@ impl Rendered {
         let turns = turns.filter(|(_, text)| !text.is_empty());
         if layout.chat {
             let messages = turns.map(|(role, text)| Message::new(role, text)).collect();
-            return Prompt::Chat { messages, answer_prefix: String::new() };
+            return Prompt::chat(messages, "");
         }
         Prompt::Text(turns.map(|(_, text)| text).collect::<Vec<_>>().join("\n\n"))
     }
@@ -183,7 +183,7 @@ impl Rendered {
         let turns = self.turns.into_iter().map(turn);
         if layout.chat {
             let messages = turns.map(|(role, text)| Message::new(role, text)).collect();
-            return Prompt::Chat { messages, answer_prefix: begins };
+            return Prompt::chat(messages, begins);
         }
         let mut parts: Vec<String> = turns.map(|(_, text)| text).collect();
         if !begins.is_empty() {
@@ -608,7 +608,7 @@ mod tests {
         ];
         let layout =
             PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:", defences: Vec::new() };
-        assert_eq!(rendered.clone().prompt(&layout), Prompt::Chat { messages, answer_prefix: "Answer:".into() });
+        assert_eq!(rendered.clone().prompt(&layout), Prompt::chat(messages, "Answer:"));
         let plain =
             PromptLayout { chat: false, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() };
         assert_eq!(rendered.prompt(&plain), Prompt::Text("Q1\n\nYes\n\nQ2".into()));
@@ -626,7 +626,7 @@ mod tests {
             defences: Vec::new(),
         };
         let messages = vec![Message::new(Role::User, "Q")];
-        let begun = Prompt::Chat { messages, answer_prefix: "[Start of Summary]\n".into() };
+        let begun = Prompt::chat(messages, "[Start of Summary]\n");
         assert_eq!(rendered.clone().prompt(&layout(true, "")), begun);
         assert_eq!(
             rendered.prompt(&layout(false, "Answer:")),

@@ -119,7 +119,7 @@ impl Model {
     /// Description of the model: name, architecture, weights, fingerprint and compute settings.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let model = py.detach(|| self.models.language(&self.opened).map_err(Failure::from))?;
-        from_value(py, &json!(model.description()))
+        from_value(py, &json!(self.opened.thinking(&*model).description()))
     }
 
     /// Probabilities of labels and texts.
@@ -183,7 +183,8 @@ fn answer<L: AskedLine>(opened: &OpenedModel, lines: &str, context: &Context) ->
     if !problems.is_empty() {
         return Err(probity_data::DataError::Problems(problems).into());
     }
-    let (_, tally) = writer.ask::<L>(&*model, &mut asked.into_iter(), |request| L::fits(&model, request))?;
+    let (_, tally) =
+        writer.ask::<L>(&opened.thinking(&*model), &mut asked.into_iter(), |request| L::fits(&model, request))?;
     if !tally.refused.is_empty() {
         tally.refused.into_iter().for_each(|(line, why)| problems.push(line - 1, why));
         return Err(probity_data::DataError::Problems(problems).into());

@@ -407,9 +407,10 @@ impl PromptLines {
                     |name: &str, ids: &[u32], lines: &mut Self| json!([name, lines.split(&format!("{ids:?}"))]);
                 vec![tokens("tokens", source, self), tokens("answer prefix", answer, self)]
             }
-            Prompt::Chat { messages, answer_prefix } => {
+            Prompt::Chat { messages, answer_prefix, format } => {
                 let mut all: Vec<Value> =
                     messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
+                all.extend(format.differences().iter().map(|(name, text)| json!([name, self.split(text)])));
                 if !answer_prefix.is_empty() {
                     all.push(json!(["answer prefix", self.split(answer_prefix)]));
                 }

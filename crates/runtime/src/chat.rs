@@ -4,7 +4,9 @@ mod json;
 mod methods;
 mod python;
 mod source;
+mod thinking;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::{Message, Role};
 use serde::Serialize;
 
+pub(crate) use self::thinking::{ChatStart, ThinkingTemplate};
 use crate::contained::{NotContained, WorkLimits, within};
 
 /// Maximum template size in bytes; real templates have a few thousand.
@@ -90,6 +93,17 @@ impl ChatError {
     }
 }
 
+/// Variables that the engine sets.
+const OWN_VARIABLES: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
+
+/// Whether a variable of templates comes from the prompt or the tokenizer, so that it cannot be set.
+pub fn is_reserved_variable(name: &str) -> bool {
+    OWN_VARIABLES.contains(&name) || name.ends_with("_token")
+}
+
+/// Variables of a template besides the messages, by name.
+pub(crate) type TemplateVariables = BTreeMap<String, serde_json::Value>;
+
 /// A compiled chat template with the environment of transformers: trimmed blocks, `raise_exception`, `tojson`, loop
 /// controls, Python's string and mapping methods.
 ///
@@ -120,10 +134,14 @@ struct TemplateParts {
     path: PathBuf,
 }
 
+/// A message as templates see it.
 #[derive(Serialize)]
 struct TemplateMessage {
     role: String,
     content: String,
+    /// The thought before the content, under one of the names that templates use.
+    #[serde(flatten)]
+    thought: BTreeMap<&'static str, String>,
 }
 
 impl ChatTemplate {
@@ -158,18 +176,32 @@ impl ChatTemplate {
 
     /// The conversation as text, up to the start of the assistant's next message if `add_generation_prompt`.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, ChatError> {
-        self.render_contents(messages.iter().map(|m| (m.role.as_str(), m.content.as_str())), add_generation_prompt)
+        let messages = messages.iter().map(|m| (m.role.as_str(), m.content.as_str()));
+        self.render_contents(messages, &TemplateVariables::new(), add_generation_prompt)
     }
 
-    /// [`render`](Self::render) with roles and contents.
+    /// [`render`](Self::render) with roles, contents and variables.
     pub(crate) fn render_contents<'a>(
         &self,
         messages: impl Iterator<Item = (&'a str, &'a str)>,
+        variables: &TemplateVariables,
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        let owned =
-            |(role, content): (&str, &str)| TemplateMessage { role: role.to_owned(), content: content.to_owned() };
-        let messages: Vec<TemplateMessage> = messages.map(owned).collect();
+        let owned = |(role, content): (&str, &str)| TemplateMessage {
+            role: role.to_owned(),
+            content: content.to_owned(),
+            thought: BTreeMap::new(),
+        };
+        self.render_messages(messages.map(owned).collect(), variables, add_generation_prompt)
+    }
+
+    fn render_messages(
+        &self,
+        messages: Vec<TemplateMessage>,
+        variables: &TemplateVariables,
+        add_generation_prompt: bool,
+    ) -> Result<String, ChatError> {
+        let variables = variables.clone();
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
@@ -184,8 +216,9 @@ impl ChatTemplate {
             return fail("it exceeded its time limit and is not used again".to_owned());
         }
         let begun = Instant::now();
-        let rendered =
-            within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN));
+        let rendered = within(limits, move || {
+            parts.render((&messages, &variables), add_generation_prompt, fuel, given + MAX_WRITTEN)
+        });
         let mut spent = spent();
         spent.chats += 1;
         spent.time += begun.elapsed();
@@ -210,7 +243,7 @@ fn limit_error(limit: &NotContained, kind: fn(String) -> ChatError) -> ChatError
 impl TemplateParts {
     fn render(
         &self,
-        messages: &[TemplateMessage],
+        (messages, variables): (&[TemplateMessage], &TemplateVariables),
         add_generation_prompt: bool,
         fuel: u64,
         limit: usize,
@@ -218,16 +251,13 @@ impl TemplateParts {
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
         let template = environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?;
-        let given = [
-            ("messages", Value::from_serialize(messages)),
-            ("add_generation_prompt", Value::from(add_generation_prompt)),
-            // Defined as in transformers without tools, so that templates can test for them.
-            ("tools", Value::from(())),
-            ("documents", Value::from(())),
-        ];
-        let context: Value = given
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
+        let messages = Value::from_serialize(messages);
+        // Tools and documents are defined as in transformers without them, so that templates can test for them.
+        let own = OWN_VARIABLES.into_iter().zip([messages, add_generation_prompt.into(), ().into(), ().into()]);
+        let context: Value = variables
+            .iter()
+            .map(|(name, value)| (name.clone(), Value::from_serialize(value)))
+            .chain(own.map(|(name, value)| (name.to_owned(), value)))
             .chain(self.named_tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))))
             .collect();
         let mut written = Bounded { bytes: Vec::new(), limit };

@@ -2,15 +2,21 @@
 
 use std::sync::OnceLock;
 
-use probity_lm::{LabelError, LabelSet, Message, Prompt, Role, Termination, resolve_variants};
+use probity_lm::{
+    ChatFormat, LabelError, LabelSet, Message, Prompt, Role, Termination, ThinkingStyle, Thought, resolve_variants,
+};
 
-use crate::chat::{ChatError, ChatTemplate, behind_thought, first_altered};
+use crate::chat::{
+    ChatError, ChatStart, ChatTemplate, TemplateVariables, ThinkingTemplate, behind_thought, first_altered,
+};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
 /// A tokenizer with the prompt format of the model: a chat template, if any, or the inputs of encoder and decoder.
 pub struct PromptEncoder {
     tokenizer: Tokenizer,
     chat: Result<ChatTemplate, ChatError>,
+    /// How the model thinks; probed when first needed.
+    thinking: OnceLock<Option<ThinkingTemplate>>,
     end_of_turn: Option<u32>,
     /// Start of a decoder's answer in an encoder-decoder.
     answer_start: Option<Vec<u32>>,
@@ -89,6 +95,12 @@ pub enum EncodeError {
         /// The classes.
         names: Vec<String>,
     },
+    /// A thought was requested, but the model does not think.
+    #[error("the model's chat template has no thoughts")]
+    #[diagnostic(help(
+        "omit the thought, or use a model that thinks; `probity model inspect` shows how a model thinks"
+    ))]
+    NoThoughts,
     /// No token of the prompt is left to condition on.
     #[error("the answer merges with the whole prompt, so no context is left")]
     #[diagnostic(help("add some text before it"))]
@@ -158,6 +170,7 @@ impl PromptEncoder {
         let mut encoder = Self {
             tokenizer,
             chat,
+            thinking: OnceLock::new(),
             end_of_turn: None,
             answer_start: None,
             classes: Vec::new(),
@@ -220,6 +233,41 @@ impl PromptEncoder {
         self.chat.as_ref().ok()
     }
 
+    /// How the model thinks; `None` if it does not, or has no chat template.
+    pub fn thinking(&self) -> Option<&ThinkingStyle> {
+        self.thinking_template().map(|thinking| &thinking.style)
+    }
+
+    fn thinking_template(&self) -> Option<&ThinkingTemplate> {
+        let find = || ThinkingTemplate::find(self.chat()?, |token| self.tokenizer.token_id(token).is_some());
+        self.thinking.get_or_init(find).as_ref()
+    }
+
+    /// How the answer of a chat begins, and the thought that follows it.
+    fn chat_start<'f>(&self, format: &'f ChatFormat) -> Result<(ChatStart, Option<&'f str>), EncodeError> {
+        let start = match (&format.thought, self.thinking_template()) {
+            (Thought::AsTemplate, _) | (Thought::Closed, None) => ChatStart::default(),
+            (Thought::Closed, Some(thinking)) => thinking.closed.clone(),
+            (Thought::Open | Thought::Text(_), thinking) => {
+                thinking.and_then(|thinking| thinking.open.clone()).ok_or(EncodeError::NoThoughts)?
+            }
+        };
+        // The switch of a thought goes before the caller's variables.
+        let variables = format.variables.clone().into_iter().chain(start.variables).collect();
+        let start = ChatStart { variables, behind: start.behind };
+        Ok((start, if let Thought::Text(text) = &format.thought { Some(text) } else { None }))
+    }
+
+    /// Whether a thought is open where the answer of a chat begins.
+    pub fn opens_thought(&self, format: &ChatFormat) -> bool {
+        let (Some(chat), Some(thinking)) = (self.chat(), self.thinking_template()) else { return false };
+        match format.thought {
+            Thought::Open => true,
+            Thought::Closed | Thought::Text(_) => false,
+            Thought::AsTemplate => thinking.opens(chat, &format.variables),
+        }
+    }
+
     /// Why the model's chat template is invalid. `None` if it is valid or missing.
     pub fn chat_error(&self) -> Option<&ChatError> {
         self.chat.as_ref().err().filter(|error| **error != ChatError::Missing)
@@ -240,7 +288,7 @@ impl PromptEncoder {
     pub(crate) fn least_tokens(&self, prompt: &Prompt, text: &str) -> usize {
         let texts: Vec<&str> = match prompt {
             Prompt::Text(prompt) => vec![prompt, text],
-            Prompt::Chat { messages, answer_prefix } => {
+            Prompt::Chat { messages, answer_prefix, .. } => {
                 messages.iter().map(|message| message.content.as_str()).chain([answer_prefix.as_str(), text]).collect()
             }
             Prompt::Tokens(_) | Prompt::Pair { .. } => vec![text],
@@ -290,9 +338,9 @@ impl PromptEncoder {
                 _ => self.in_frame(&prompt.text()),
             },
             Prompt::Text(text) if self.reads_whole => self.in_frame(text),
-            Prompt::Chat { messages, .. } => {
+            Prompt::Chat { messages, format, .. } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
-                let text = self.marked_chat(template, messages, &[], false)?;
+                let text = self.marked_chat(template, (messages, &format.variables), &[], false)?;
                 Ok(self.tokenizer.encode(&text)?)
             }
             Prompt::Text(text) => Ok([self.text_start(), self.tokenizer.encode_text(text)?].concat()),
@@ -313,7 +361,7 @@ impl PromptEncoder {
     fn marked_chat(
         &self,
         template: &ChatTemplate,
-        messages: &[Message],
+        (messages, variables): (&[Message], &TemplateVariables),
         others: &[&str],
         begin_answer: bool,
     ) -> Result<Marked, EncodeError> {
@@ -323,7 +371,7 @@ impl PromptEncoder {
         let protect = |message: &Message| self.tokenizer.protect(&message.content, sentinel);
         let contents = messages.iter().map(protect).collect::<Result<Vec<_>, _>>()?;
         let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
-        let text = template.render_contents(pairs, begin_answer)?;
+        let text = template.render_contents(pairs, variables, begin_answer)?;
         let kept = |(at, content): (usize, _)| {
             let role = messages[at].role;
             // Templates of reasoning models drop the reasoning of earlier answers.
@@ -419,18 +467,37 @@ impl PromptEncoder {
                     spaces: spaces.to_owned(),
                 })
             }
-            Prompt::Chat { messages, answer_prefix } => {
+            Prompt::Chat { messages, answer_prefix, format } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
+                let (ChatStart { variables, behind }, thought) = self.chat_start(format)?;
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
-                let others: Vec<&str> =
-                    [answer_prefix.as_str()].into_iter().chain(suffixes.iter().map(String::as_str)).collect();
-                let mut text = self.marked_chat(template, messages, &others, true)?;
+                let others: Vec<&str> = [answer_prefix.as_str()]
+                    .into_iter()
+                    .chain(thought)
+                    .chain(suffixes.iter().map(String::as_str))
+                    .collect();
+                let mut text = self.marked_chat(template, (messages, &variables), &others, true)?;
+                text.text.push_str(&behind);
+                if let Some(thought) = thought {
+                    self.push_thought(&mut text, thought)?;
+                }
                 // From the user, not from data: it may contain special tokens (`<|channel|>final<|message|>`).
                 text.text.push_str(prefix);
                 let text = Some(text);
                 Ok(Open { before: Vec::new(), source: 0, text, spaces: spaces.to_owned() })
             }
         }
+    }
+
+    /// Appends a thought and its end.
+    fn push_thought(&self, text: &mut Marked, thought: &str) -> Result<(), EncodeError> {
+        let sentinel = text.sentinel.expect("a chat is marked");
+        text.text.push_str(&self.tokenizer.protect(thought, sentinel)?);
+        let close = self.thinking().map_or("", |style| style.close.as_str());
+        // The model may have written the white space before the mark.
+        let space = &close[..close.len() - close.trim_start().len()];
+        text.text.push_str(if thought.ends_with(space) { close.trim_start() } else { close });
+        Ok(())
     }
 
     /// For an encoder-decoder, whose last text is the start of the answer.
@@ -441,7 +508,7 @@ impl PromptEncoder {
             Prompt::Pair { answer, .. } if answer.is_empty() => return Err(EncodeError::NoStart),
             Prompt::Pair { source, answer } => (after(self.known(source)?, &self.known(answer)?), None),
             Prompt::Text(text) => (after(self.tokenizer.encode_whole(text)?, start), Some("")),
-            Prompt::Chat { messages, answer_prefix } => {
+            Prompt::Chat { messages, answer_prefix, .. } => {
                 let contents: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
                 (after(self.tokenizer.encode_whole(&contents.join("\n"))?, start), Some(answer_prefix.as_str()))
             }
@@ -484,7 +551,8 @@ impl PromptEncoder {
 
     /// A question and its answer rendered by the chat template.
     fn rendered_turns(&self) -> Option<String> {
-        self.chat()?.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()
+        let turns = [("user", "question"), ("assistant", ANSWER)];
+        self.chat()?.render_contents(turns.into_iter(), &TemplateVariables::new(), false).ok()
     }
 
     /// The first special token that the template puts after an assistant's message.

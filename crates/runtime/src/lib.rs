@@ -36,6 +36,8 @@ mod window;
 
 pub use gguf_config::gguf_config;
 
+pub use chat::is_reserved_variable;
+
 pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;

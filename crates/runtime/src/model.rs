@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use probity_lm::{
-    ClassKind, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Prompt,
-    Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    ChatOptions, ClassKind, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription,
+    Outcome, Prompt, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{Compute, PackedDecoder, weight_types};
 use serde::Deserialize;
@@ -56,6 +56,8 @@ impl Checkpoint {
             classes: self.config.classes().to_vec(),
             class_kind: self.class_kind(),
             has_chat_template: self.encoder.takes_chats(),
+            thinking: self.encoder.thinking().cloned(),
+            chat: ChatOptions::default(),
         }
     }
 }

@@ -43,7 +43,7 @@ fn prompt(case: &Value) -> Prompt {
         return Prompt::Tokens(ids);
     }
     let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).expect("messages");
-    Prompt::Chat { messages, answer_prefix: String::new() }
+    Prompt::chat(messages, "")
 }
 
 fn requests(golden: &Value) -> Vec<ScoreRequest> {
@@ -307,7 +307,7 @@ fn a_pair_that_nothing_parts_is_refused() {
     let model = load_path(&path, LoadOptions::default()).expect("loads");
     let ask = |prompt| model.score_all(&[ScoreRequest { id: "x".into(), prompt, ask: Ask::Classes }]);
     let messages = vec![Message::new(Role::User, "why?"), Message::new(Role::Assistant, "so.")];
-    let error = ask(Prompt::Chat { messages, answer_prefix: String::new() }).expect_err("refused").to_string();
+    let error = ask(Prompt::chat(messages, "")).expect_err("refused").to_string();
     assert!(error.contains("no separator for a pair of texts"), "{error}");
     ask(Prompt::Text("why?".into())).expect("one text");
 }
@@ -329,7 +329,7 @@ fn what_a_template_changes_or_drops_is_not_judged_and_the_rest_is() {
         let model = load_path(&path, LoadOptions::default()).expect("loads");
         let request = |text: &str| {
             let messages = vec![Message::new(Role::User, "why?"), Message::new(Role::Assistant, text)];
-            let prompt = Prompt::Chat { messages, answer_prefix: String::new() };
+            let prompt = Prompt::chat(messages, "");
             ScoreRequest { id: "x".into(), prompt, ask: Ask::Classes }
         };
         let results = model.score_all(&texts.map(request)).expect("the rest go on");

@@ -66,7 +66,7 @@ fn work_list(chats: bool) -> Vec<ScoreRequest> {
             let question = Message::new(Role::User, format!("{context} {a} {b}"));
             requests.extend(chats.then(|| ScoreRequest {
                 id: format!("{i}-{j}-prefix"),
-                prompt: Prompt::Chat { messages: vec![question], answer_prefix: "Summary".into() },
+                prompt: Prompt::chat(vec![question], "Summary"),
                 ask: Ask::Labels(labels.clone()),
             }));
         }

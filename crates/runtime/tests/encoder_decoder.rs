@@ -34,10 +34,10 @@ fn cases(kind: &str) -> Vec<Value> {
 fn prompt_of(case: &Value) -> Prompt {
     match case["prompt"].as_str() {
         Some(text) => Prompt::Text(text.to_owned()),
-        None => Prompt::Chat {
-            messages: serde_json::from_value(case["messages"].clone()).expect("messages"),
-            answer_prefix: case["answer_prefix"].as_str().unwrap_or_default().to_owned(),
-        },
+        None => Prompt::chat(
+            serde_json::from_value(case["messages"].clone()).expect("messages"),
+            case["answer_prefix"].as_str().unwrap_or_default(),
+        ),
     }
 }
 

@@ -88,7 +88,7 @@ fn prompt_of(case: &Value) -> Prompt {
         return Prompt::Text(text.to_owned());
     }
     let messages = serde_json::from_value(case["messages"].clone()).expect("messages");
-    Prompt::Chat { messages, answer_prefix: case["answer_prefix"].as_str().unwrap_or_default().to_owned() }
+    Prompt::chat(messages, case["answer_prefix"].as_str().unwrap_or_default())
 }
 
 fn labels_of(case: &Value) -> LabelSet {
@@ -109,7 +109,7 @@ const TOLERANCE: f64 = 2e-3;
 fn a_label_that_merges_with_the_prompts_end_leaves_the_likeliest_token_out() {
     let Some(model) = smollm2(LoadOptions::default()) else { return };
     let messages = vec![Message::new(Role::User, "How good is it, from 61 to 65?")];
-    let chat = Prompt::Chat { messages, answer_prefix: String::new() };
+    let chat = Prompt::chat(messages, "");
     let likeliest = |variants: [&str; 2]| {
         let label = |variant: &str| Label { name: variant.to_owned(), variants: vec![variant.to_owned()] };
         let set = LabelSet::new(variants.map(label).into()).expect("valid");
@@ -429,7 +429,7 @@ fn chat_needs_a_template_and_says_so() {
     std::fs::write(&config, value.to_string()).expect("written");
     let model = load_path(folder.path(), LoadOptions::default()).expect("loads");
     assert!(!model.description().has_chat_template);
-    let chat = Prompt::Chat { messages: vec![Message::new(Role::User, "hello")], answer_prefix: String::new() };
+    let chat = Prompt::chat(vec![Message::new(Role::User, "hello")], "");
     let error = model.score_all(&[ask("chat", chat, ask_labels(&["A", "B"]))]).expect_err("no template");
     let error = error_text(&error);
     assert!(error.contains("chat template") && error.contains("hint:"), "{error}");

@@ -104,7 +104,7 @@ fn specials(encoder: &PromptEncoder, ids: &[u32]) -> usize {
 }
 
 fn chat(content: &str, answer_prefix: &str) -> Prompt {
-    Prompt::Chat { messages: vec![Message::new(Role::User, content)], answer_prefix: answer_prefix.to_owned() }
+    Prompt::chat(vec![Message::new(Role::User, content)], answer_prefix)
 }
 
 proptest! {

@@ -330,7 +330,7 @@ fn chats_equal_the_reference_in_text_and_ids() {
             let rendered = encoder.chat().expect("a template").render(&messages, true).expect("rendered");
             assert_eq!(rendered, chat["text"].as_str().expect("text"), "{name}: {}", chat["name"]);
             let expected: Vec<u32> = serde_json::from_value(chat["ids"].clone()).expect("ids");
-            let ids = encoder.encode_prompt(&Prompt::Chat { messages, answer_prefix: String::new() }).expect("encoded");
+            let ids = encoder.encode_prompt(&Prompt::chat(messages, "")).expect("encoded");
             assert_eq!(ids, expected, "{name}: {}", chat["name"]);
         }
     }
@@ -405,15 +405,13 @@ fn tokens_without_types_are_special_by_name_and_form() {
 fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
     for (name, encoder) in encoders() {
         let tokenizer = encoder.tokenizer();
-        let benign = encoder
-            .encode_prompt(&Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: "b".into() });
+        let benign = encoder.encode_prompt(&Prompt::chat(vec![Message::new(Role::User, "a")], "b"));
         let benign = special_count(&encoder, &benign.expect("encoded"));
         for id in (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.is_special(id)).take(20) {
             let literal = tokenizer.token_text(id);
             for (at, _) in literal.char_indices().skip(1) {
                 let (head, tail) = literal.split_at(at);
-                let prompt =
-                    Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: head.to_owned() };
+                let prompt = Prompt::chat(vec![Message::new(Role::User, "a")], head);
                 let encoded = encoder.encode_continuation(&prompt, tail).expect("encoded");
                 let ids = [encoded.prefix, encoded.continuation].concat();
                 assert_eq!(special_count(&encoder, &ids), benign, "{name}: {head:?} + {tail:?}");
@@ -428,10 +426,7 @@ fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
     let encoder = PromptEncoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
     let [start, end] =
         ["<|im_start|>", "<|im_end|>"].map(|token| encoder.tokenizer().token_id(token).expect("a token"));
-    let prompt = |content: &str| Prompt::Chat {
-        messages: vec![Message::new(Role::User, content)],
-        answer_prefix: channel.to_owned(),
-    };
+    let prompt = |content: &str| Prompt::chat(vec![Message::new(Role::User, content)], channel);
     for content in ["Which?", "Which? <|im_end|>"] {
         let plain = encoder.encode_prompt(&user(content)).expect("encoded");
         let ids = encoder.encode_prompt(&prompt(content)).expect("encoded");
@@ -448,7 +443,7 @@ fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
         named.map(|id| encoder.tokenizer().token_text(id)).find(|text| text.len() > 2).expect("a special token");
     let id = encoder.tokenizer().token_id(&special).expect("its id");
     let messages = vec![Message::new(Role::User, "Which?")];
-    let prompt = Prompt::Chat { messages, answer_prefix: special.clone() };
+    let prompt = Prompt::chat(messages, special.clone());
     let encoded = encoder.encode_continuation(&prompt, &special).expect("encoded");
     assert!(encoded.prefix[encoded.source..].contains(&id) && !encoded.continuation.contains(&id), "{encoded:?}");
 }
@@ -512,13 +507,9 @@ fn encoding_at_the_boundary_equals_encoding_the_whole() {
                     [bos.clone(), whole].concat(),
                     "{name}: {text:?} {variant:?}"
                 );
-                let chat =
-                    Prompt::Chat { messages: vec![Message::new(Role::User, text)], answer_prefix: "The answer".into() };
+                let chat = Prompt::chat(vec![Message::new(Role::User, text)], "The answer");
                 let encoded = encoder.encode_continuation(&chat, variant).expect("encoded");
-                let joint = Prompt::Chat {
-                    messages: vec![Message::new(Role::User, text)],
-                    answer_prefix: format!("The answer{variant}"),
-                };
+                let joint = Prompt::chat(vec![Message::new(Role::User, text)], format!("The answer{variant}"));
                 let whole = encoder.encode_prompt(&joint).expect("encoded");
                 assert_eq!([encoded.prefix, encoded.continuation].concat(), whole, "{name}: chat {text:?} {variant:?}");
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use probity_lm::{ChatFormat, ModelDescription, Prompt, ThoughtReader};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -86,6 +87,23 @@ impl App {
             Some(name) if *name != self.options.name => Err(self.no_model(name)),
             _ => Ok(()),
         }
+    }
+
+    /// A chat in the format of the server and the request. `is_free_text`: the answer is neither a label nor constrained.
+    pub(crate) fn formatted(&self, prompt: Prompt, is_free_text: bool) -> Prompt {
+        let Prompt::Chat { messages, answer_prefix, format } = prompt else { return prompt };
+        let mut chat = self.options.chat.clone();
+        chat.variables.extend(format.variables);
+        let description = ModelDescription { chat, ..self.model.description().clone() };
+        let thought = description.thought_before(is_free_text);
+        Prompt::Chat { messages, answer_prefix, format: ChatFormat { thought, variables: description.chat.variables } }
+    }
+
+    /// Splits answers to a chat into thought and answer; `None` for a model that does not think, and for other prompts.
+    pub(crate) fn thought_reader(&self, prompt: &Prompt) -> Option<ThoughtReader> {
+        let Prompt::Chat { format, .. } = prompt else { return None };
+        let style = self.model.description().thinking.as_ref()?;
+        Some(ThoughtReader::new(style, self.model.opens_thought(format)))
     }
 
     /// The error for an unknown model.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use probity_lm::ChatOptions;
+
 use crate::token::AccessToken;
 
 /// Options of a model server.
@@ -16,6 +18,8 @@ pub struct ServeOptions {
     pub token: Option<AccessToken>,
     /// Name of the model in requests.
     pub name: String,
+    /// How chats are formatted, for requests that do not say it.
+    pub chat: ChatOptions,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
     /// Maximum number of tokens per text.
@@ -35,6 +39,7 @@ impl Default for ServeOptions {
             port: 8080,
             token: None,
             name: String::new(),
+            chat: ChatOptions::default(),
             max_body: 8_000_000,
             max_tokens: 2048,
             timeout: Duration::from_secs(600),

@@ -79,7 +79,10 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
         (_, Some(chat)) => {
             let messages = ChatMessage::all(chat);
             let messages = messages.ok_or_else(|| ApiError::field(field("messages"), ChatRequest::NAMES.prompts.1))?;
-            (Prompt::Chat { messages, answer_prefix: item.answer_prefix.unwrap_or_default() }, field("messages"))
+            // A class head reads the chat unchanged.
+            let is_free = item.classes == Some(true);
+            let chat = Prompt::chat(messages, item.answer_prefix.unwrap_or_default());
+            (app.formatted(chat, is_free), field("messages"))
         }
     };
     if item.classes == Some(true) {

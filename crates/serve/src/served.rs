@@ -1,6 +1,6 @@
 //! Interface of a model for the server.
 
-use probity_lm::{BoxedError, GenerateRequest, LanguageModel, LmError, Outcome, Prompt, ScoreRequest};
+use probity_lm::{BoxedError, ChatFormat, GenerateRequest, LanguageModel, LmError, Outcome, Prompt, ScoreRequest};
 use probity_runtime::Model;
 
 /// A language model with its tokenizer.
@@ -10,6 +10,16 @@ pub trait ServedModel: LanguageModel {
 
     /// Tokenises a prompt for a class head.
     fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError>;
+
+    /// Whether a thought is open where the answer of a chat begins.
+    fn opens_thought(&self, _format: &ChatFormat) -> bool {
+        false
+    }
+
+    /// Whether the chat template mentions this variable.
+    fn has_variable(&self, _name: &str) -> bool {
+        false
+    }
 
     /// Decodes generated tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError>;
@@ -55,6 +65,14 @@ impl ServedModel for Model {
 
     fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError> {
         self.encoder().encode_whole_prompt(prompt).map_err(|error| Box::new(error) as BoxedError)
+    }
+
+    fn opens_thought(&self, format: &ChatFormat) -> bool {
+        self.encoder().opens_thought(format)
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        self.encoder().chat().is_some_and(|template| template.source().contains(name))
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError> {

@@ -10,6 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Frame;
+use probity_lm::{TextPart, ThoughtReader};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -103,8 +104,14 @@ where
     response
 }
 
-/// Events of a text, and the text to send before the first.
-type OpenText = (String, mpsc::UnboundedReceiver<TextEvent>);
+/// A text that is generated.
+pub(crate) struct OpenText {
+    /// Text to send before the first event.
+    pub(crate) before: String,
+    pub(crate) events: mpsc::UnboundedReceiver<TextEvent>,
+    /// Keeps its thought apart.
+    pub(crate) reader: Option<ThoughtReader>,
+}
 
 /// Texts sent as they are generated.
 pub(crate) struct Streamed<'a> {
@@ -124,11 +131,11 @@ impl Streamed<'_> {
         encode: impl Fn(Event<'static>) -> C + Send + Sync,
     ) -> Result<usize, StreamEnd> {
         let mut open = Vec::with_capacity(texts.len());
-        for (index, (before, events)) in texts.into_iter().enumerate() {
+        for (index, OpenText { before, events, reader }) in texts.into_iter().enumerate() {
             if !before.is_empty() {
                 self.out.send(encode(Event::Grown(index, before))).await?;
             }
-            open.push(Some((events, GrowingText { stops: self.stops, ids: Vec::new(), sent: String::new() })));
+            open.push(Some((events, GrowingText { stops: self.stops, ids: Vec::new(), sent: String::new(), reader })));
         }
         let mut tokens = 0;
         while let Some((index, event)) = self.next(&mut open).await? {
@@ -136,14 +143,21 @@ impl Streamed<'_> {
             match event {
                 TextEvent::Grown(ids) => {
                     if let Some(news) = text.grow(&ids, |ids| self.app.model.decode_settled(ids).ok()) {
-                        self.out.send(encode(Event::Grown(index, news))).await?;
+                        for event in text.events(index, news) {
+                            self.out.send(encode(event)).await?;
+                        }
                     }
                 }
                 TextEvent::Done(result) => {
                     let written = WrittenText::from_result(result.map_err(ApiError::model)?, self.param)?;
                     tokens += written.ids.len();
-                    let (text, finish) = (text.rest(&written.text), written.reason());
-                    self.out.send(encode(Event::Done(DoneText { index, text, finish, told: None }))).await?;
+                    let rest = text.rest(&written.text);
+                    let (thought, text) = match text.reader.take() {
+                        Some(reader) => reader.split(&rest),
+                        None => (None, rest),
+                    };
+                    let done = DoneText { index, text, thought, finish: written.reason(), told: None };
+                    self.out.send(encode(Event::Done(done))).await?;
                     open[index] = None;
                 }
             }
@@ -182,6 +196,7 @@ struct GrowingText<'a> {
     stops: &'a [String],
     ids: Vec<u32>,
     sent: String,
+    reader: Option<ThoughtReader>,
 }
 
 impl GrowingText<'_> {
@@ -195,6 +210,16 @@ impl GrowingText<'_> {
         let news = sure.strip_prefix(self.sent.as_str()).filter(|news| !news.is_empty())?.to_owned();
         self.sent.push_str(&news);
         Some(news)
+    }
+
+    /// New text as events, thoughts apart.
+    fn events(&mut self, index: usize, news: String) -> Vec<Event<'static>> {
+        let Some(reader) = &mut self.reader else { return vec![Event::Grown(index, news)] };
+        let event = |part| match part {
+            TextPart::Thought(text) => Event::Thought(index, text),
+            TextPart::Answer(text) => Event::Grown(index, text),
+        };
+        reader.push(&news).into_iter().map(event).collect()
     }
 
     /// The unsent rest of the complete text.
@@ -225,7 +250,7 @@ mod tests {
 
     fn pieces(text: &str, stops: &[&str]) -> Vec<String> {
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        let mut growing = GrowingText { stops: &stops, ids: Vec::new(), sent: String::new() };
+        let mut growing = GrowingText { stops: &stops, ids: Vec::new(), sent: String::new(), reader: None };
         text.chars().filter_map(|letter| growing.grow(&[letter as u32], |ids| Some(letters(ids)))).collect()
     }
 
@@ -234,7 +259,7 @@ mod tests {
         assert_eq!(pieces("so stay", &["stop"]), ["so", " ", "sta", "y"].map(str::to_owned));
         assert_eq!(pieces("to stop", &["stop"]).concat(), "to ");
         assert_eq!(pieces("ab\u{fffd}c", &[]), ["a", "b", "\u{fffd}c"].map(str::to_owned));
-        let growing = GrowingText { stops: &[], ids: Vec::new(), sent: "to ".into() };
+        let growing = GrowingText { stops: &[], ids: Vec::new(), sent: "to ".into(), reader: None };
         assert_eq!((growing.rest("to be"), growing.rest("")), ("be".to_owned(), String::new()));
     }
 }

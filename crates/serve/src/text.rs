@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use probity_lm::{Prompt, TokensAnswer};
+use probity_lm::{Prompt, ThoughtReader, TokensAnswer};
 use tokio::time::Instant;
 
 use crate::answers::{self, OpenPrompt, prompt_tokens, submit};
@@ -15,7 +15,8 @@ use crate::app::App;
 use crate::asks::{PromptAsk, encode, room};
 use crate::body::aside;
 use crate::json;
-use crate::stream::{Streamed, stream};
+use crate::stream::{OpenText, Streamed, stream};
+use crate::wire::chat::EFFORT;
 use crate::wire::forms::{Header, UsageBody};
 use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, WrittenText};
 
@@ -27,6 +28,8 @@ struct TextPlan {
     asks: Vec<PromptAsk>,
     /// Text of each prompt with `echo`, otherwise empty.
     echoed: Vec<String>,
+    /// For each prompt whose answer may begin with a thought.
+    readers: Vec<Option<ThoughtReader>>,
     writing: Writing,
     is_streamed: bool,
     include_usage: bool,
@@ -63,6 +66,10 @@ impl TextPlan {
         app.check_model(request.model())?;
         let TextRequest { writing, prompts, max_tokens, usual_tokens, is_streamed, include_usage } = request.read()?;
         writing.check(F::NAMES.alternatives)?;
+        if prompts.iter().any(|prompt| has_variable(prompt, EFFORT)) && !app.model.has_variable(EFFORT) {
+            return Err(ApiError::field(EFFORT, "the model's chat template has no such variable; omit it")
+                .with_code("unsupported_parameter"));
+        }
         let (field, none) = F::NAMES.prompts;
         if prompts.is_empty() {
             return Err(ApiError::field(field, none));
@@ -70,18 +77,21 @@ impl TextPlan {
         if prompts.len() * writing.choice_count() > MOST_TEXTS {
             return Err(ApiError::field(field, format!("at most {MOST_TEXTS} texts per request")));
         }
-        let (mut asks, mut echoed) = (Vec::new(), Vec::new());
+        let (mut asks, mut echoed, mut readers) = (Vec::new(), Vec::new(), Vec::new());
         let is_one = prompts.len() == 1;
         for (index, prompt) in prompts.into_iter().enumerate() {
             let param = if is_one { field.to_owned() } else { format!("{field}[{index}]") };
+            let prompt = app.formatted(prompt, writing.constraint.is_none());
+            let reader = app.thought_reader(&prompt).filter(|_| F::NAMES.has_thoughts);
             let (tokens, text) = in_tokens(app, &param, prompt, writing.echo)?;
             let max_tokens = room(app, &param, tokens.len(), max_tokens, usual_tokens)?;
             asks.push(writing.ask(app, &param, tokens, max_tokens)?);
             echoed.push(text);
+            readers.push(reader);
         }
         let (whole, event) = F::NAMES.objects;
         let header = app.header(F::NAMES.id, if is_streamed { event } else { whole }, body);
-        Ok(Self { asks, echoed, writing, is_streamed, include_usage, header })
+        Ok(Self { asks, echoed, readers, writing, is_streamed, include_usage, header })
     }
 
     /// Whether texts are sent as they grow. Log-probabilities are only known when a text is complete.
@@ -102,11 +112,18 @@ impl TextPlan {
     ) -> impl Iterator<Item = DoneText<'a>> + Send {
         let ask = &self.asks[place];
         let prompt = self.writing.echo.then_some((ask.tokens.as_slice(), finished.told.as_ref()));
-        finished.written.iter().enumerate().map(move |(index, written)| DoneText {
-            index: place * ask.choices + index,
-            text: format!("{}{}", self.echoed[place], written.text),
-            finish: written.reason(),
-            told: self.writing.alternatives.map(|count| ToldTokens { model: &*app.model, written, prompt, count }),
+        finished.written.iter().enumerate().map(move |(index, written)| {
+            let (thought, text) = match self.readers[place].clone() {
+                Some(reader) => reader.split(&written.text),
+                None => (None, written.text.clone()),
+            };
+            DoneText {
+                index: place * ask.choices + index,
+                text: format!("{}{text}", self.echoed[place]),
+                thought,
+                finish: written.reason(),
+                told: self.writing.alternatives.map(|count| ToldTokens { model: &*app.model, written, prompt, count }),
+            }
         })
     }
 }
@@ -143,6 +160,10 @@ async fn finish<F: TextFormat>(
     Ok(Finished { told, written })
 }
 
+fn has_variable(prompt: &Prompt, name: &str) -> bool {
+    matches!(prompt, Prompt::Chat { format, .. } if format.variables.contains_key(name))
+}
+
 /// Tokens of a prompt, and its text if needed.
 fn in_tokens(app: &App, param: &str, prompt: Prompt, wants_text: bool) -> Result<(Vec<u32>, String), ApiError> {
     let Prompt::Tokens(ids) = prompt else {
@@ -169,8 +190,10 @@ fn streamed<F: TextFormat>(app: &Arc<App>, plan: TextPlan, open: Vec<OpenPrompt>
         }
         let mut tokens = 0;
         if plan.grows() {
-            let texts = open.into_iter().zip(&plan.echoed);
-            let texts = texts.flat_map(|(open, echoed)| open.texts.into_iter().map(|text| (echoed.clone(), text)));
+            let texts = open.into_iter().zip(&plan.echoed).zip(&plan.readers).flat_map(|((open, echoed), reader)| {
+                let text = |events| OpenText { before: echoed.clone(), events, reader: reader.clone() };
+                open.texts.into_iter().map(text)
+            });
             let param = F::NAMES.prompts.0;
             let streamed = Streamed { app: &app, out: &out, stops: &plan.writing.stop, param, deadline };
             tokens = streamed.all(texts.collect(), encode).await?;

@@ -62,6 +62,10 @@ pub enum SessionError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Model(#[from] LmError),
+    /// Several thoughts of no length.
+    #[error("--thoughts requires --think N, the maximum number of tokens of a thought")]
+    #[diagnostic(help("add --think 1024"))]
+    ThoughtsWithoutLength,
     /// An unknown option or an invalid value.
     #[error("--{}: {}", .0.field.replace('_', "-"), .0.cause)]
     Option(
@@ -199,6 +203,7 @@ impl SessionError {
             Self::Option(error) => Some(error.field.replace('_', "-")),
             Self::Method(error) => option_of(error),
             Self::EmptyShard { .. } => Some("shard".to_owned()),
+            Self::ThoughtsWithoutLength => Some("thoughts".to_owned()),
             _ => None,
         }
     }

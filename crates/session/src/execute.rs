@@ -34,13 +34,17 @@ pub(crate) fn execute(
         folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
     }
     let Context { events, interrupt, .. } = context;
-    let mut output = FolderOutput { folder, tables: Vec::new(), events, interrupt, name: stage.method.name() };
+    let mut output =
+        FolderOutput { folder, tables: Vec::new(), events, interrupt, name: stage.method.name(), has_outcome: false };
     let RunModels { model, others, for_metrics } = models;
-    let run = match model {
+    let thinking = |model| ready.stage.model.computing.thinking(model);
+    let (model, others) = (model.map(thinking), others.iter().copied().map(thinking).collect::<Vec<_>>());
+    let others: Vec<&dyn LanguageModel> = others.iter().map(|other| other as _).collect();
+    let run = match &model {
         Some(model) => Run::new(model, &mut output),
         None => Run::without_model(&mut output),
     };
-    let mut run = run.with_other_models(others).with_metric_models(for_metrics).with_staging(ready.staging.clone());
+    let mut run = run.with_other_models(&others).with_metric_models(for_metrics).with_staging(ready.staging.clone());
     let result = stage.configured.run(&ready.samples, &mut run);
     events.notice(Notice::StepEnded);
     let FolderOutput { folder, tables, .. } = output;
@@ -87,6 +91,8 @@ struct FolderOutput<'a> {
     events: &'a Arc<dyn Events>,
     interrupt: &'a Interrupt,
     name: &'static str,
+    /// Whether a row with an outcome was written.
+    has_outcome: bool,
 }
 
 impl RunOutput for FolderOutput<'_> {
@@ -104,7 +110,12 @@ impl RunOutput for FolderOutput<'_> {
             let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
             writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put_all(index, &rows)?;
         }
-        for outcome in rows.iter().filter_map(|row| row["outcome"].as_str()) {
+        for row in rows.iter().filter(|row| row["outcome"].is_string()) {
+            let outcome = row["outcome"].as_str().unwrap_or_default();
+            if outcome == "low_mass" && !self.has_outcome {
+                self.events.notice(Notice::Message(&low_at_first(row)));
+            }
+            self.has_outcome = true;
             self.events.notice(Notice::Outcome(outcome));
         }
         // After the row is written, so that finished work is kept.
@@ -142,6 +153,15 @@ impl RunOutput for FolderOutput<'_> {
         self.tables.remove(place).1.finish()?;
         Ok(folder.stage_done(stage, &file_of(stage.name))?)
     }
+}
+
+/// Says early that the first sample has low label mass, before hours of answers that mean nothing.
+fn low_at_first(row: &Value) -> String {
+    let mass = row["mass"].as_f64().map(|mass| format!(" ({mass:.2e})")).unwrap_or_default();
+    format!(
+        "low label mass{mass} on the first sample: the model would not answer with a label there. Stop the run, look at \
+         its prompt with `probity show`, and try --think off or another --answer-prefix"
+    )
 }
 
 /// The file name of a table.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use probity_lm::{LanguageModel, ModelDescription, TextEncoder};
+use probity_lm::{LanguageModel, ModelDescription, TextEncoder, ThinkMode, ThinkingModel};
 use probity_report::text::thousands;
 use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, Model, ModelMemory, TextModel, device_room};
 
@@ -21,8 +21,16 @@ pub struct OpenedModel {
 impl OpenedModel {
     /// Opens the model's files.
     pub fn open(options: &ModelOptions) -> Result<Self, SessionError> {
+        if options.computing.thoughts.is_some() && !matches!(options.computing.think, ThinkMode::AtMost(_)) {
+            return Err(SessionError::ThoughtsWithoutLength);
+        }
         let checkpoint = Arc::new(Checkpoint::open(&options.located()?)?);
         Ok(Self { options: options.clone(), checkpoint })
+    }
+
+    /// The loaded model, which formats chats and thinks as the options say.
+    pub fn thinking<'m>(&self, model: &'m dyn LanguageModel) -> ThinkingModel<&'m dyn LanguageModel> {
+        self.options.computing.thinking(model)
     }
 
     /// The model's description, with the hash of its files.

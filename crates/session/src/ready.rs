@@ -113,8 +113,13 @@ impl ReadyStage<'_> {
         // would make equal runs differ.
         let for_metrics = (!self.for_metrics.is_empty()).then(|| stage.model.computing.load_options());
         let options = model.map(|(_, options)| options).or(for_metrics);
-        let model = model.map(|(model, _)| model);
-        let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
+        let formatted = |model: &ModelDescription| stage.model.computing.described(model.clone());
+        let model = model.map(|(model, _)| formatted(model));
+        // Models of metrics read no chats.
+        let (own, of_metrics) = others.split_at(self.others.len().min(others.len()));
+        let others: Vec<ModelDescription> = own.iter().map(formatted).chain(of_metrics.iter().cloned()).collect();
+        let mut info =
+            run_info(stage.method.name(), arguments, &params, &self.data, (model.as_ref(), options), &others);
         let inputs = stage.described_inputs();
         // For stages without samples, the inputs are the data.
         if stage.needs.samples && inputs.as_object().is_some_and(|inputs| !inputs.is_empty()) {
@@ -164,11 +169,14 @@ impl ReadyStage<'_> {
         output: &mut dyn RunOutput,
     ) -> Result<(), MethodError> {
         let staging = Staging { stands_in: true, ..self.staging.clone() };
-        let run = match model {
+        let thinking = |model| self.stage.model.computing.thinking(model);
+        let (model, others) = (model.map(thinking), others.iter().copied().map(thinking).collect::<Vec<_>>());
+        let others: Vec<&dyn LanguageModel> = others.iter().map(|other| other as _).collect();
+        let run = match &model {
             Some(model) => Run::new(model, output),
             None => Run::without_model(output),
         };
-        let mut run = run.with_other_models(others).with_metric_models(self.metric_models(pool)).with_staging(staging);
+        let mut run = run.with_other_models(&others).with_metric_models(self.metric_models(pool)).with_staging(staging);
         match self.stage.configured.run(&self.samples, &mut run) {
             Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
             ended => ended.map(drop),

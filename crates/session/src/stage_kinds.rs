@@ -18,7 +18,7 @@ pub fn stage_kind(name: &str) -> Option<&'static dyn DynMethod> {
 }
 
 /// Options that only apply to models queried for labels.
-const OF_LABELS: [&str; 1] = ["min_mass"];
+const OF_LABELS: [&str; 4] = ["min_mass", "think", "thoughts", "template_var"];
 
 /// Options that only apply to stages with a model of their own.
 const OF_QUESTIONS: [&str; 1] = ["dry_run"];

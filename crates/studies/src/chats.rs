@@ -13,7 +13,7 @@ struct Chat {
 impl Chat {
     fn new(prompt: Prompt, answer: &str) -> Self {
         let (mut messages, begun) = match prompt {
-            Prompt::Chat { messages, answer_prefix } => (messages, answer_prefix),
+            Prompt::Chat { messages, answer_prefix, .. } => (messages, answer_prefix),
             other => (vec![Message::new(Role::User, other.text())], String::new()),
         };
         let answer = if begun.is_empty() { answer.to_owned() } else { format!("{begun} {answer}") };
@@ -42,7 +42,7 @@ mod tests {
     fn a_prompt_becomes_a_chat_and_what_the_answer_begins_with_its_beginning() {
         let chat = |prompt| serde_json::to_value(Chat::new(prompt, "fine")).expect("plain");
         let messages = vec![Message::new(Role::System, "be kind"), Message::new(Role::User, "how?")];
-        let with_prefix = chat(Prompt::Chat { messages, answer_prefix: "Well:".into() });
+        let with_prefix = chat(Prompt::chat(messages, "Well:"));
         let said: Vec<_> =
             with_prefix["messages"].as_array().expect("a list").iter().map(|m| (&m["role"], &m["content"])).collect();
         assert_eq!(

@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use probity_lm::{
-    Ask, ClassKind, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome,
-    Precision, Prompt, Role, ScoreAnswer, ScoreRequest, ScoreResult,
+    Ask, ChatOptions, ClassKind, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription,
+    Outcome, Precision, Prompt, Role, ScoreAnswer, ScoreRequest, ScoreResult,
 };
 use probity_store::{Answers, NamedRequest};
 use rand_chacha::ChaCha8Rng;
@@ -172,6 +172,8 @@ impl Shape {
             classes: Vec::new(),
             class_kind: ClassKind::default(),
             has_chat_template: true,
+            thinking: None,
+            chat: ChatOptions::default(),
         };
         let model = answers.model(&description, "")?;
         Ok((answers, model))
@@ -219,7 +221,7 @@ impl Shape {
     ) -> Result<(), Box<dyn Error>> {
         let text = if self.hostile { HOSTILE.join("\n") } else { "The rating is 4.".to_owned() };
         let messages = vec![Message::new(Role::System, "You judge."), Message::new(Role::User, text.clone())];
-        let prompt = Prompt::Chat { messages, answer_prefix: "Rating:".into() };
+        let prompt = Prompt::chat(messages, "Rating:");
         let request = GenerateRequest::greedy(format!("{sample}/written"), prompt, 16);
         let outcome = Outcome::Unparsed { why: text.clone() };
         let result = GenerateResult { text, token_ids: vec![1, 2], ..GenerateResult::without_text(outcome, 20) };

@@ -5,6 +5,8 @@ use super::added::AddedToken;
 /// Names of end-of-turn tokens that checkpoints may not list.
 const TURN_ENDS: [&str; 7] =
     ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
+/// End of an assistant's turn in the harmony format.
+const RETURN: &str = "<|return|>";
 
 /// HTML elements that are tokens in some vocabularies, such as Gemma's: ordinary text.
 const HTML: [&str; 43] = [
@@ -52,9 +54,15 @@ fn is_html(content: &str) -> bool {
 }
 
 /// The tokens that end an answer: those of the file, and those of [`TURN_ENDS`] among its added tokens. Sorted and
-/// unique.
+/// unique. In the harmony format, which has [`RETURN`], `<|end|>` only ends a message of a turn, such as a thought.
 pub(super) fn end_tokens(given: impl IntoIterator<Item = u32>, added: &[AddedToken]) -> Vec<u32> {
-    let named = added.iter().filter(|t| TURN_ENDS.contains(&t.content.as_str())).map(|t| t.id);
+    let is_harmony = added.iter().any(|token| token.content == RETURN);
+    let ends = |token: &&AddedToken| match token.content.as_str() {
+        "<|end|>" if is_harmony => false,
+        RETURN => true,
+        name => TURN_ENDS.contains(&name),
+    };
+    let named = added.iter().filter(ends).map(|token| token.id);
     let mut ends: Vec<u32> = given.into_iter().chain(named).collect();
     ends.sort_unstable();
     ends.dedup();
@@ -80,6 +88,15 @@ mod tests {
         assert_eq!(steering(&marks), [true; 14]);
         let text = ["  ", "\n\n", "včela", "õ", "÷", "<", "<->", "[]", "[ a ]", "a>", "<b", "|||IP_ADDRESS|||"];
         assert_eq!(steering(&text), [false; 12]);
+    }
+
+    #[test]
+    fn a_message_of_harmony_does_not_end_the_turn() {
+        let tokens = |names: &[&str]| -> Vec<AddedToken> {
+            names.iter().zip(0..).map(|(name, id)| AddedToken::plain(id, name, true)).collect()
+        };
+        assert_eq!(end_tokens([7], &tokens(&["<|end|>", "<|user|>"])), [0, 7]);
+        assert_eq!(end_tokens([7], &tokens(&["<|end|>", "<|return|>"])), [1, 7]);
     }
 
     #[test]

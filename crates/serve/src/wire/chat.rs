@@ -1,9 +1,11 @@
 //! `POST /v1/chat/completions`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
-use probity_lm::{Constraint, Message, Prompt, Role};
+use probity_lm::{ChatFormat, Constraint, Message, Prompt, Role};
+use probity_runtime::is_reserved_variable;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,10 @@ text_request! {
         top_logprobs: Option<usize>,
         /// Format of the answer.
         response_format: Option<ResponseFormat>,
+        /// Variables of the chat template, such as `enable_thinking`.
+        chat_template_kwargs: Option<Map<String, Value>>,
+        /// The template's variable of this name; an error if it has none.
+        reasoning_effort: Option<String>,
         /// Accepted and ignored.
         #[expect(dead_code, reason = "clients may say it")]
         safety_identifier: Option<Value>,
@@ -64,10 +70,11 @@ text_request! {
         modalities: "Option<Vec<String>>" = [["text"]],
         /// Not supported: `auto`, `default` or omitted.
         service_tier: "Option<String>" = ["auto", "default"],
-        /// Not supported.
-        reasoning_effort: "()" = [],
     }
 }
+
+/// Variable of templates, and field of requests.
+pub(crate) const EFFORT: &str = "reasoning_effort";
 
 impl TextFormat for ChatRequest {
     const NAMES: FormatNames = FormatNames {
@@ -75,6 +82,7 @@ impl TextFormat for ChatRequest {
         objects: ("chat.completion", "chat.completion.chunk"),
         prompts: ("messages", "the list is empty"),
         alternatives: "top_logprobs",
+        has_thoughts: true,
     };
 
     fn model(&self) -> Option<&String> {
@@ -104,7 +112,14 @@ impl TextFormat for ChatRequest {
             alternatives: wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)),
             ..request.writing
         };
-        let chat = |messages| Prompt::Chat { messages, answer_prefix: String::new() };
+        let mut variables: BTreeMap<String, Value> =
+            self.chat_template_kwargs.unwrap_or_default().into_iter().collect();
+        if let Some(name) = variables.keys().find(|name| is_reserved_variable(name)) {
+            return Err(ApiError::field("chat_template_kwargs", format!("`{name}` cannot be set")));
+        }
+        variables.extend(self.reasoning_effort.map(|effort| (EFFORT.to_owned(), effort.into())));
+        let format = ChatFormat { variables, ..ChatFormat::default() };
+        let chat = |messages| Prompt::Chat { messages, answer_prefix: String::new(), format };
         let prompts = ChatMessage::all(self.messages).map(chat).into_iter().collect();
         Ok(TextRequest { writing, prompts, max_tokens, ..request })
     }
@@ -114,16 +129,20 @@ impl TextFormat for ChatRequest {
     }
 
     fn event(header: Header, event: Event<'_>) -> Option<impl Serialize + Send + use<>> {
-        let said = |content: String| Delta { role: None, content: (!content.is_empty()).then_some(content) };
+        let said = |content: String| Delta { content: (!content.is_empty()).then_some(content), ..Delta::default() };
+        let thought = |text: String| Delta { reasoning_content: Some(text), ..Delta::default() };
         let chunk = |index, delta| ChunkChoice { index, delta, logprobs: None, finish_reason: None };
         let (choice, usage) = match event {
             Event::Opened(index) => {
-                (Some(chunk(index, Delta { role: Some("assistant"), content: Some(String::new()) })), None)
+                let opened = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+                (Some(chunk(index, opened)), None)
             }
             Event::Grown(index, text) => (Some(chunk(index, said(text))), None),
-            Event::Done(DoneText { index, text, finish, told }) => {
+            Event::Thought(index, text) => (Some(chunk(index, thought(text))), None),
+            Event::Done(DoneText { index, text, thought, finish, told }) => {
                 let logprobs = told.and_then(|told| ChatLogprobs::from_tokens(&told));
-                (Some(ChunkChoice { logprobs, finish_reason: Some(finish), ..chunk(index, said(text)) }), None)
+                let delta = Delta { reasoning_content: thought, ..said(text) };
+                (Some(ChunkChoice { logprobs, finish_reason: Some(finish), ..chunk(index, delta) }), None)
             }
             Event::Usage(usage) => (None, Some(usage)),
         };
@@ -132,8 +151,8 @@ impl TextFormat for ChatRequest {
 }
 
 impl From<DoneText<'_>> for ChatChoice {
-    fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
-        let message = AnswerMessage { role: "assistant", content: text, refusal: None };
+    fn from(DoneText { index, text, thought, finish, told }: DoneText<'_>) -> Self {
+        let message = AnswerMessage { role: "assistant", content: text, reasoning_content: thought, refusal: None };
         Self { index, message, logprobs: told.and_then(|told| ChatLogprobs::from_tokens(&told)), finish_reason: finish }
     }
 }
@@ -303,8 +322,11 @@ pub(crate) struct ChatChoice {
 pub(crate) struct AnswerMessage {
     /// `assistant`.
     pub(crate) role: &'static str,
-    /// The text.
+    /// The text behind the thought.
     pub(crate) content: String,
+    /// The thought, if the model wrote one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
     /// Always null.
     pub(crate) refusal: Option<String>,
 }
@@ -344,6 +366,9 @@ pub(crate) struct Delta {
     /// Text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
+    /// Part of a thought.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
 }
 
 /// Log-probabilities of an answer's tokens.

@@ -51,6 +51,7 @@ impl TextFormat for CompletionRequest {
         objects: ("text_completion", "text_completion"),
         prompts: ("prompt", "the list is empty"),
         alternatives: "logprobs",
+        has_thoughts: false,
     };
 
     fn model(&self) -> Option<&String> {
@@ -74,7 +75,7 @@ impl TextFormat for CompletionRequest {
 
     fn event(header: Header, event: Event<'_>) -> Option<impl Serialize + Send + use<>> {
         let (choices, usage) = match event {
-            Event::Opened(_) => return None,
+            Event::Opened(_) | Event::Thought(..) => return None,
             Event::Grown(index, text) => {
                 (vec![CompletionChoice { index, text, logprobs: None, finish_reason: None }], None)
             }
@@ -86,7 +87,7 @@ impl TextFormat for CompletionRequest {
 }
 
 impl From<DoneText<'_>> for CompletionChoice {
-    fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
+    fn from(DoneText { index, text, finish, told, .. }: DoneText<'_>) -> Self {
         let logprobs = told.map(|told| CompletionLogprobs::from_tokens(&told));
         Self { index, text, logprobs, finish_reason: Some(finish) }
     }

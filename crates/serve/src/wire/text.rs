@@ -35,6 +35,8 @@ pub(crate) struct FormatNames {
     pub(crate) prompts: (&'static str, &'static str),
     /// Field of the number of alternatives per token.
     pub(crate) alternatives: &'static str,
+    /// Whether thoughts have a field of their own.
+    pub(crate) has_thoughts: bool,
 }
 
 /// A request for texts.
@@ -98,6 +100,8 @@ pub(crate) struct ToldTokens<'a> {
 pub(crate) struct DoneText<'a> {
     pub(crate) index: usize,
     pub(crate) text: String,
+    /// The thought before it, in formats that keep them apart.
+    pub(crate) thought: Option<String>,
     pub(crate) finish: FinishReason,
     /// Present if log-probabilities are requested.
     pub(crate) told: Option<ToldTokens<'a>>,
@@ -109,6 +113,8 @@ pub(crate) enum Event<'a> {
     Opened(usize),
     /// New text of a choice.
     Grown(usize, String),
+    /// New text of its thought.
+    Thought(usize, String),
     Done(DoneText<'a>),
     Usage(UsageBody),
 }

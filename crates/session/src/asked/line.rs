@@ -62,7 +62,7 @@ pub(super) fn prompt(
 ) -> Prompt {
     match (prompt, messages) {
         (Some(text), _) => Prompt::Text(text),
-        (_, Some(messages)) => Prompt::Chat { messages, answer_prefix: answer_prefix.unwrap_or_default() },
+        (_, Some(messages)) => Prompt::chat(messages, answer_prefix.unwrap_or_default()),
         _ => Prompt::Tokens(tokens.unwrap_or_default()),
     }
 }

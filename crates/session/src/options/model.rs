@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use probity_lm::{DEFAULT_MIN_MASS, Precision};
+use probity_lm::{ChatOptions, DEFAULT_MIN_MASS, LanguageModel, ModelDescription, Precision, ThinkMode, ThinkingModel};
 use probity_options::{as_text, written_as_text};
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::{DeviceChoice, DeviceList, Drafting, Isa, KeptPrefixBytes, LoadOptions};
@@ -79,6 +79,23 @@ pub struct ComputingOptions {
     #[schemars(range(min = 0, max = 1), extend("form" = "P", "heading" = "Model"))]
     #[default(DEFAULT_MIN_MASS)]
     pub min_mass: f64,
+    /// Thoughts before answers: auto, off, or at most N tokens
+    ///
+    /// A model that thinks is queried for labels behind its thought. `auto` closes the thought there and leaves texts as
+    /// the chat template begins them; `off` closes it everywhere; N lets the model write it, up to N tokens.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String", extend("form" = "auto|off|N", "heading" = "Model"))]
+    pub think: ThinkMode,
+    /// With --think N: average label probabilities over K random thoughts
+    ///
+    /// Without it, there is one greedy thought.
+    #[schemars(range(min = 1, max = 1000), extend("form" = "K", "heading" = "Model"))]
+    pub thoughts: Option<u32>,
+    /// Variable of the chat template; repeatable
+    ///
+    /// Such as `reasoning_effort=low`. A value that is valid JSON (`true`, `3`) is not text.
+    #[schemars(extend("form" = "NAME=VALUE", "heading" = "Model"))]
+    pub template_var: Vec<TemplateVariable>,
     /// Compute setting; repeatable
     ///
     /// Settings do not change results on `cpu`.
@@ -139,6 +156,73 @@ impl ComputingOptions {
         }
     }
 }
+
+impl ComputingOptions {
+    /// How chats are formatted.
+    pub fn chat_options(&self) -> ChatOptions {
+        let variables = self.template_var.iter().map(|variable| (variable.name.clone(), variable.value.clone()));
+        ChatOptions { think: self.think, thoughts: self.thoughts, variables: variables.collect() }
+    }
+
+    /// The description of a model with these options.
+    pub fn described(&self, model: ModelDescription) -> ModelDescription {
+        ModelDescription { chat: self.chat_options(), ..model }
+    }
+
+    /// A model that formats chats and thinks as these options say.
+    pub fn thinking<'m>(&self, model: &'m dyn LanguageModel) -> ThinkingModel<&'m dyn LanguageModel> {
+        ThinkingModel::new(model, self.chat_options(), self.min_mass)
+    }
+}
+
+/// A variable of a chat template: `NAME=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateVariable {
+    /// Its name in the template.
+    pub name: String,
+    /// JSON, or else text.
+    pub value: Value,
+}
+
+/// Why a text is no [`TemplateVariable`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum TemplateVariableError {
+    /// There is no name, or no value.
+    #[error("expected NAME=VALUE, such as reasoning_effort=low")]
+    Form,
+    /// The engine sets it.
+    #[error("`{0}` cannot be set: it comes from the prompt or the tokenizer")]
+    Reserved(String),
+}
+
+impl FromStr for TemplateVariable {
+    type Err = TemplateVariableError;
+
+    fn from_str(text: &str) -> Result<Self, TemplateVariableError> {
+        let (name, value) = text.split_once('=').ok_or(TemplateVariableError::Form)?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_name) {
+            return Err(TemplateVariableError::Form);
+        }
+        if probity_runtime::is_reserved_variable(name) {
+            return Err(TemplateVariableError::Reserved(name.to_owned()));
+        }
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        Ok(Self { name: name.to_owned(), value })
+    }
+}
+
+impl fmt::Display for TemplateVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Text that reads as JSON keeps its quotes.
+        match &self.value {
+            Value::String(text) if serde_json::from_str::<Value>(text).is_err() => write!(f, "{}={text}", self.name),
+            value => write!(f, "{}={value}", self.name),
+        }
+    }
+}
+
+written_as_text!(TemplateVariable);
 
 /// How a model is run, for the manifest.
 pub fn computing_in_force(options: LoadOptions) -> Value {
@@ -250,6 +334,24 @@ mod tests {
         assert!(
             ["", "GiB", "-1GiB", "2 GiBs", "1e400", "0", "10"].iter().all(|text| text.parse::<ByteSize>().is_err())
         );
+    }
+
+    #[test]
+    fn variables_of_a_template_are_json_or_text() {
+        for (text, value) in [
+            ("effort=low", json!("low")),
+            ("on=true", json!(true)),
+            ("n=3", json!(3)),
+            ("a=", json!("")),
+            ("quoted=\"3\"", json!("3")),
+            ("a=b=c", json!("b=c")),
+        ] {
+            let variable: TemplateVariable = text.parse().expect("a variable");
+            assert_eq!((&variable.value, variable.to_string().as_str()), (&value, text));
+        }
+        for text in ["effort", "=low", "a b=c", "1a=c", "messages=[]", "add_generation_prompt=false", "bos_token=x"] {
+            assert!(text.parse::<TemplateVariable>().is_err(), "{text}");
+        }
     }
 
     #[test]

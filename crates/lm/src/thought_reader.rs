@@ -1,0 +1,182 @@
+//! Splits a growing text into thoughts and answer.
+
+use crate::ThinkingStyle;
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextPart {
+    /// Of a thought.
+    Thought(String),
+    /// Of the answer.
+    Answer(String),
+}
+
+/// Splits a text that comes in pieces into a thought at its beginning and the answer behind it. White space beside the
+/// marks belongs to neither.
+#[derive(Debug, Clone)]
+pub struct ThoughtReader {
+    open: String,
+    /// Marks that end a thought, the longest first.
+    closes: Vec<String>,
+    place: Place,
+    /// Text that may begin a mark, and white space that may end a thought.
+    pending: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At the beginning, where a thought may open.
+    Start,
+    Thought,
+    /// Behind a thought, before the answer's first character.
+    Behind,
+    Answer,
+}
+
+impl ThoughtReader {
+    /// A reader for a model's texts. `is_open`: the prompt ends within a thought.
+    pub fn new(style: &ThinkingStyle, is_open: bool) -> Self {
+        let mut closes = style.stops();
+        closes.sort_by_key(|close| std::cmp::Reverse(close.len()));
+        let place = if is_open { Place::Thought } else { Place::Start };
+        Self { open: style.open.trim().to_owned(), closes, place, pending: String::new() }
+    }
+
+    /// The parts that are certain after this piece.
+    pub fn push(&mut self, piece: &str) -> Vec<TextPart> {
+        self.pending.push_str(piece);
+        let mut parts = Vec::new();
+        while let Some(part) = self.step(false) {
+            parts.extend(part);
+        }
+        parts
+    }
+
+    /// The remaining parts when the text is complete.
+    pub fn finish(mut self) -> Vec<TextPart> {
+        let mut parts = Vec::new();
+        while let Some(part) = self.step(true) {
+            parts.extend(part);
+        }
+        parts
+    }
+
+    /// The thought, if there is one, and the answer of a complete text.
+    pub fn split(mut self, text: &str) -> (Option<String>, String) {
+        let mut parts = self.push(text);
+        parts.extend(self.finish());
+        let (mut thought, mut answer) = (String::new(), String::new());
+        for part in parts {
+            match part {
+                TextPart::Thought(text) => thought.push_str(&text),
+                TextPart::Answer(text) => answer.push_str(&text),
+            }
+        }
+        ((!thought.is_empty()).then_some(thought), answer)
+    }
+
+    /// One step on the pending text; `None` if more text is needed, or none is left.
+    fn step(&mut self, is_last: bool) -> Option<Option<TextPart>> {
+        match self.place {
+            Place::Start => {
+                let text = self.pending.trim_start();
+                if !self.open.is_empty() && text.starts_with(&self.open) {
+                    self.pending = text[self.open.len()..].to_owned();
+                    self.place = Place::Thought;
+                } else if is_last || !(text.is_empty() || self.open.starts_with(text)) {
+                    self.place = Place::Answer;
+                } else {
+                    return None;
+                }
+                Some(None)
+            }
+            Place::Thought => {
+                let found = self.closes.iter().filter_map(|close| Some((self.pending.find(close)?, close.len())));
+                if let Some((at, length)) = found.min_by_key(|(at, length)| (*at, std::cmp::Reverse(*length))) {
+                    let thought = self.pending[..at].trim_end().to_owned();
+                    self.pending.drain(..at + length);
+                    self.place = Place::Behind;
+                    return Some((!thought.is_empty()).then_some(TextPart::Thought(thought)));
+                }
+                let sure = if is_last { self.pending.len() } else { self.sure() };
+                self.take(sure).map(|text| Some(TextPart::Thought(text)))
+            }
+            Place::Behind => {
+                self.pending = self.pending.trim_start().to_owned();
+                if self.pending.is_empty() {
+                    return None;
+                }
+                self.place = Place::Answer;
+                Some(None)
+            }
+            Place::Answer => self.take(self.pending.len()).map(|text| Some(TextPart::Answer(text))),
+        }
+    }
+
+    /// Length of the pending text that begins no closing mark and no white space before one.
+    fn sure(&self) -> usize {
+        let text = &self.pending;
+        let begins = |at: usize| self.closes.iter().any(|close| close.starts_with(&text[at..]));
+        let end = text.char_indices().map(|(at, _)| at).find(|at| begins(*at)).unwrap_or(text.len());
+        text[..end].trim_end().len()
+    }
+
+    fn take(&mut self, length: usize) -> Option<String> {
+        (length > 0).then(|| self.pending.drain(..length).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpenedBy;
+
+    fn style(open: &str, close: &str) -> ThinkingStyle {
+        ThinkingStyle {
+            opened_by: OpenedBy::Model,
+            open: open.to_owned(),
+            close: close.to_owned(),
+            off: None,
+            on: None,
+        }
+    }
+
+    /// Split as a whole, and letter by letter.
+    fn split(style: &ThinkingStyle, is_open: bool, text: &str) -> (Option<String>, String) {
+        let whole = ThoughtReader::new(style, is_open).split(text);
+        let mut reader = ThoughtReader::new(style, is_open);
+        let mut parts: Vec<TextPart> = text.chars().flat_map(|letter| reader.push(&letter.to_string())).collect();
+        parts.extend(reader.finish());
+        let (mut thought, mut answer) = (String::new(), String::new());
+        for part in parts {
+            match part {
+                TextPart::Thought(text) => thought.push_str(&text),
+                TextPart::Answer(text) => answer.push_str(&text),
+            }
+        }
+        assert_eq!((whole.0.clone().unwrap_or_default(), whole.1.clone()), (thought, answer), "{text}");
+        whole
+    }
+
+    #[test]
+    fn thought_and_answer_are_apart_wherever_the_text_is_cut() {
+        let qwen = style("<think>\n", "\n</think>\n\n");
+        let thought = |thought: &str, answer: &str| (Some(thought.to_owned()), answer.to_owned());
+        let none = |answer: &str| (None, answer.to_owned());
+        for (is_open, text, expected) in [
+            (false, "<think>\nWhy not?\n</think>\n\nYes.\n", thought("\nWhy not?", "Yes.\n")),
+            (true, "Why not?\n</think>\n\nYes.", thought("Why not?", "Yes.")),
+            (false, "Yes.", none("Yes.")),
+            (false, "<thin ice", none("<thin ice")),
+            (false, "Yes, <think> is a mark.", none("Yes, <think> is a mark.")),
+            (true, "Still thinking </thin", thought("Still thinking </thin", "")),
+            (false, "<think>\n\n</think>\n\nYes.", none("Yes.")),
+            (true, "", none("")),
+        ] {
+            assert_eq!(split(&qwen, is_open, text), expected, "{text}");
+        }
+        let harmony = style("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>");
+        let text = "<|channel|>analysis<|message|>The assistant asks.assistant<|channel|>final<|message|>Yes.";
+        assert_eq!(split(&harmony, false, text), thought("The assistant asks.", "Yes."));
+    }
+}
