@@ -101,7 +101,8 @@ fn thoughts_are_closed_as_each_template_or_its_family_writes_it() {
         if let Some(style) = encoder.thinking().filter(|_| !UNSEEN.contains(&name.as_str())) {
             let text = format!("{}The better one is A.{}B", style.open, style.close);
             let answer = without_thoughts(&text).map(|text| text.trim().to_owned());
-            if answer.as_deref() != Some("B") {
+            // Control tokens of the text, such as `<|START_TEXT|>`, are not part of generated texts.
+            if !answer.as_ref().is_some_and(|answer| answer.ends_with('B') && !answer.contains("one")) {
                 wrong.push(format!("{name}: the answer in {text:?} is {answer:?}"));
             }
         }
