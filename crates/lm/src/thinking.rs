@@ -27,8 +27,8 @@ pub enum OpenedBy {
     Template,
     /// The model, with the first token that it writes.
     Model,
-    /// Nobody: thoughts are off by default, and a variable of the template turns them on.
-    Nobody,
+    /// No thoughts by default; a variable of the template may turn them on.
+    Off,
     /// Unknown: the vocabulary has marks of thoughts, but the template does not mention them.
     Unclear,
 }
@@ -72,7 +72,7 @@ impl fmt::Display for ThinkingStyle {
         match opened_by {
             OpenedBy::Template => write!(f, "the chat template opens a thought"),
             OpenedBy::Model => write!(f, "the model opens a thought with {open:?}"),
-            OpenedBy::Nobody => write!(f, "off by default"),
+            OpenedBy::Off => write!(f, "off by default"),
             OpenedBy::Unclear => write!(f, "perhaps, between {open:?} and {close:?}: the chat template does not say"),
         }?;
         if matches!(opened_by, OpenedBy::Template | OpenedBy::Model) {

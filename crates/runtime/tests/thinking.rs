@@ -87,7 +87,7 @@ fn thoughts_are_closed_as_each_template_or_its_family_writes_it() {
                 let opened_by = match style.opened_by {
                     OpenedBy::Template => "template",
                     OpenedBy::Model => "model",
-                    OpenedBy::Nobody => "nobody",
+                    OpenedBy::Off => "off",
                     OpenedBy::Unclear => "unclear",
                 };
                 let variables: BTreeMap<_, _> = style.off.clone().into_iter().collect();

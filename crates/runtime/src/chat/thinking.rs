@@ -88,9 +88,9 @@ impl ThinkingTemplate {
         let state = probe.state(&probe.usual);
         let opened_by = match state {
             ThoughtState::Open => OpenedBy::Template,
-            ThoughtState::Closed => OpenedBy::Nobody,
+            ThoughtState::Closed => OpenedBy::Off,
             ThoughtState::None if off.is_some() => OpenedBy::Model,
-            ThoughtState::None if on.is_some() => OpenedBy::Nobody,
+            ThoughtState::None if on.is_some() => OpenedBy::Off,
             ThoughtState::None if probe.shown.is_some() || probe.closes_itself() || says_how(&all, family) => {
                 OpenedBy::Model
             }
@@ -98,7 +98,7 @@ impl ThinkingTemplate {
             ThoughtState::None => return None,
         };
         let off = off.filter(|_| matches!(opened_by, OpenedBy::Template | OpenedBy::Model));
-        let on = on.filter(|_| opened_by == OpenedBy::Nobody);
+        let on = on.filter(|_| opened_by == OpenedBy::Off);
         let closed = probe.closed(off.as_ref(), opened_by, (&open, &close));
         let thinking = probe.open(on.as_ref(), &open);
         let named = |switch: Option<(&str, Value)>| switch.map(|(name, value)| (name.to_owned(), value));
@@ -209,7 +209,7 @@ impl<'a> Probe<'a> {
         let behind = before.and_then(|before| before.strip_prefix(start.as_str()));
         let is_closed = before.is_some_and(|before| self.state(before) == ThoughtState::Closed);
         let behind = match (behind, self.state(&start)) {
-            _ if opened_by == OpenedBy::Nobody => String::new(),
+            _ if opened_by == OpenedBy::Off => String::new(),
             (Some(behind), _) if is_closed => behind.to_owned(),
             (_, ThoughtState::Closed) => {
                 let rest = rest_of(close.trim_start(), &start);
