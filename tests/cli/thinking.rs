@@ -15,7 +15,7 @@ fn model(style: &str) -> String {
 fn data(world: &World) -> String {
     let sample = |number: usize| {
         json!({"id": format!("s{number}"), "context": format!("The river froze in year {number}."), "candidates": [
-            {"id": "a", "text": "It froze."}, {"id": "b", "text": "The ferry stopped, and nobody walked."}]})
+            {"id": "a", "text": "It froze."}, {"id": "b", "text": "The ferry stopped, and no one walked."}]})
     };
     world.file("d.jsonl", lines(&[sample(1), sample(2)]))
 }
@@ -117,7 +117,8 @@ fn raw_queries_and_texts_think_too() {
         serde_json::from_str::<Value>(&ran.stdout).expect("JSON")["mass"].as_f64().expect("a mass")
     };
     assert!(mass("auto") > 0.05 && mass("20") > 0.05);
-    let line = json!({"id": "1", "messages": [{"role": "user", "content": "Which text is better, A or B? Answer with one letter."}], "max_tokens": 40});
+    let question = "Which text is better, A or B? Answer with one letter.";
+    let line = json!({"id": "1", "messages": [{"role": "user", "content": question}], "max_tokens": 40});
     let texts = world.file("t.jsonl", lines(&[line]));
     let text = |think: &str| {
         let ran = world.run(&["generate", "--model", &model, "--input", &texts, "--think", think]).exits(0);

@@ -122,7 +122,8 @@ impl RawArgs {
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         self.write_manifest(&json!({
             "probity": version, "arguments_given": given, "arguments_in_force": computing_in_force(model.options()),
-            "model": self.model.computing.described(model.description().clone()), "answered": tally.answered, "unanswered": tally.unanswered,
+            "model": self.model.computing.described(model.description().clone()),
+            "answered": tally.answered, "unanswered": tally.unanswered,
             "broken_lines": problems.count(), "usage": usage,
         }))?;
         let done = if self.strict && tally.unanswered > 0 { Completed::Unscored } else { Completed::Success };

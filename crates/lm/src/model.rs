@@ -97,7 +97,8 @@ pub fn device_kind(devices: &str) -> &str {
 }
 
 impl ModelDescription {
-    /// The thought before an answer, unless the model writes it. `is_free_text`: neither a label nor a constrained text.
+    /// The thought before an answer, unless the model writes it. `is_free_text`: the answer is neither a label nor
+    /// constrained.
     pub fn thought_before(&self, is_free_text: bool) -> Thought {
         let Some(style) = &self.thinking else { return Thought::AsTemplate };
         let is_set = style.off.as_ref().is_some_and(|(name, _)| self.chat.variables.contains_key(name));

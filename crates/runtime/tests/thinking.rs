@@ -116,7 +116,8 @@ fn thoughts_are_closed_as_each_template_or_its_family_writes_it() {
 
 #[test]
 fn a_silent_template_leaves_thoughts_unclear_unless_the_vocabulary_has_none() {
-    let silent = "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}{% if add_generation_prompt %}\nassistant: {% endif %}";
+    let silent = "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}\
+                  {% if add_generation_prompt %}\nassistant: {% endif %}";
     assert_eq!(with_template(silent).thinking(), None);
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["tokenizer.json", "tokenizer_config.json"] {

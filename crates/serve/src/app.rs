@@ -89,7 +89,8 @@ impl App {
         }
     }
 
-    /// A chat in the format of the server and the request. `is_free_text`: the answer is neither a label nor constrained.
+    /// A chat in the format of the server and the request. `is_free_text`: the answer is neither a label nor
+    /// constrained.
     pub(crate) fn formatted(&self, prompt: Prompt, is_free_text: bool) -> Prompt {
         let Prompt::Chat { messages, answer_prefix, format } = prompt else { return prompt };
         let mut chat = self.options.chat.clone();

@@ -159,8 +159,8 @@ impl RunOutput for FolderOutput<'_> {
 fn low_at_first(row: &Value) -> String {
     let mass = row["mass"].as_f64().map(|mass| format!(" ({mass:.2e})")).unwrap_or_default();
     format!(
-        "low label mass{mass} on the first sample: the model would not answer with a label there. Stop the run, look at \
-         its prompt with `probity show`, and try --think off or another --answer-prefix"
+        "low label mass{mass} on the first sample: the model would not answer with a label there. Stop the run, look \
+         at its prompt with `probity show`, and try --think off or another --answer-prefix"
     )
 }
 

@@ -81,8 +81,8 @@ pub struct ComputingOptions {
     pub min_mass: f64,
     /// Thoughts before answers: auto, off, or at most N tokens
     ///
-    /// A model that thinks is queried for labels behind its thought. `auto` closes the thought there and leaves texts as
-    /// the chat template begins them; `off` closes it everywhere; N lets the model write it, up to N tokens.
+    /// A model that thinks is queried for labels behind its thought. `auto` closes the thought there and leaves texts
+    /// as the chat template begins them; `off` closes it everywhere; N lets the model write it, up to N tokens.
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "auto|off|N", "heading" = "Model"))]
     pub think: ThinkMode,
