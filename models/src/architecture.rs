@@ -172,7 +172,11 @@ impl ModelConfig {
                 let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
                 // Models with a class head predict no tokens.
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
-                name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens || is_after_last(name, config)
+                name.ends_with("rotary_emb.inv_freq")
+                    || is_of_long
+                    || is_of_tokens
+                    || is_after_last(name, config)
+                    || config.has_keys_of_another(name)
             }
             Self::EncoderDecoder(config) => {
                 let is_of_tokens = config.classes.is_some() && (name == OUTPUT || Some(name) == config.head_bias);

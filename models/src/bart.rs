@@ -26,6 +26,8 @@ static ENCODER: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("final_layer_norm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: None,
     relative: None,
 };

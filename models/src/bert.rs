@@ -29,6 +29,8 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("output.LayerNorm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: None,
     relative: None,
 };

@@ -22,6 +22,8 @@ pub(crate) struct Workspace {
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
     pub(crate) attended: Buffer<f32>,
+    /// The inputs of all layers beside the residual stream, `(tokens, layers · width)`.
+    pub(crate) layer_inputs: Buffer<f32>,
     /// The output of a sublayer, if it is not added directly to the residual stream.
     pub(crate) branch: Buffer<f32>,
     pub(crate) inputs: Inputs,
@@ -78,10 +80,16 @@ impl Workspace {
         add_scaled(&self.branch, scale, &mut self.x);
     }
 
-    /// Applies norms, if there are any, to each head of the queries and keys in place.
-    pub(crate) fn settle_heads(&mut self, isa: Isa, queries: Option<Norm<'_>>, keys: Option<Norm<'_>>) {
+    /// Applies norms, if there are any, to each head of the queries, keys and values in place.
+    pub(crate) fn settle_heads(&mut self, isa: Isa, [queries, keys, values]: [Option<Norm<'_>>; 3]) {
         replace_by_normed(isa, &mut self.q, queries, &mut self.normed);
         replace_by_normed(isa, &mut self.k, keys, &mut self.normed);
+        replace_by_normed(isa, &mut self.v, values, &mut self.normed);
+    }
+
+    /// Applies a norm to each layer's input in place.
+    pub(crate) fn normalise_layer_inputs(&mut self, isa: Isa, norm: Norm<'_>) {
+        replace_by_normed(isa, &mut self.layer_inputs, Some(norm), &mut self.normed);
     }
 }
 
@@ -151,6 +159,11 @@ impl NormWeights {
         Ok(Self { weight, bias, eps: eps as f32 })
     }
 
+    /// An RMS norm without weights.
+    pub(crate) fn plain(width: usize, eps: f64) -> Self {
+        Self { weight: vec![1.0; width], bias: None, eps: eps as f32 }
+    }
+
     pub(crate) fn norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
     }
@@ -165,40 +178,49 @@ struct CacheLine([u32; 16]);
 #[derive(Debug)]
 pub(crate) struct CpuSpan {
     lines: Vec<CacheLine>,
-    /// Words of a layer's keys, and of its keys and values.
-    keys: usize,
-    layer: usize,
+    /// The first word of the keys and of the values of each layer, and the end of the last.
+    bounds: Vec<usize>,
     /// The first position.
     start: usize,
     len: usize,
 }
 
 impl CpuSpan {
-    /// Allocates a span of `len` tokens from position `start`.
-    pub(crate) fn new(shape: &AttentionShape, layers: usize, start: usize, len: usize) -> Self {
-        let keys = shape.keys_len(len);
-        let layer = keys + shape.values_len(len);
+    /// Allocates a span of `len` tokens from position `start`, for layers of these shapes.
+    pub(crate) fn new(shapes: &[AttentionShape], start: usize, len: usize) -> Self {
+        let mut bounds = vec![0];
+        let mut end = 0;
+        for words in shapes.iter().flat_map(|shape| [shape.keys_len(len), shape.values_len(len)]) {
+            end += words;
+            bounds.push(end);
+        }
         // Zeroed: packing does not write the padding, and spans that share a word are joined by bitwise "or".
-        let mut lines = vec![CacheLine([0; 16]); (layers * layer).div_ceil(16)];
+        let mut lines = vec![CacheLine([0; 16]); end.div_ceil(16)];
         prefer_large_pages(&mut lines);
-        Self { lines, keys, layer, start, len }
+        Self { lines, bounds, start, len }
     }
 
     /// Bytes of a span of `len` tokens.
-    pub(crate) fn bytes(shape: &AttentionShape, layers: usize, len: usize) -> usize {
-        layers * (shape.keys_len(len) + shape.values_len(len)) * size_of::<u32>()
+    pub(crate) fn bytes(shapes: &[AttentionShape], len: usize) -> usize {
+        shapes.iter().map(|shape| shape.keys_len(len) + shape.values_len(len)).sum::<usize>() * size_of::<u32>()
     }
 
     /// A layer's keys and values.
     pub(crate) fn layer(&self, index: usize) -> PackedSpan<'_> {
         let words: &[u32] = bytemuck::cast_slice(&self.lines);
-        let (keys, values) = words[index * self.layer..][..self.layer].split_at(self.keys);
-        PackedSpan { keys, values, len: self.len }
+        let [keys, values, end] = self.layer_bounds(index);
+        PackedSpan { keys: &words[keys..values], values: &words[values..end], len: self.len }
     }
 
     fn layer_mut(&mut self, index: usize) -> (&mut [u32], &mut [u32]) {
+        let [keys, values, end] = self.layer_bounds(index);
         let words: &mut [u32] = bytemuck::cast_slice_mut(&mut self.lines);
-        words[index * self.layer..][..self.layer].split_at_mut(self.keys)
+        words[keys..end].split_at_mut(values - keys)
+    }
+
+    /// Where the keys and the values of a layer begin, and where the values end.
+    fn layer_bounds(&self, index: usize) -> [usize; 3] {
+        [self.bounds[2 * index], self.bounds[2 * index + 1], self.bounds[2 * index + 2]]
     }
 
     /// Clears the contents, so that the span can be refilled.
@@ -216,12 +238,12 @@ impl CpuSpan {
     }
 
     /// Joins the first `len` tokens of consecutive spans.
-    pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self], len: usize) -> Self {
+    pub(crate) fn join(shapes: &[AttentionShape], spans: &[&Self], len: usize) -> Self {
         // In tiles, an even position and the next one share a word: the joined span must begin at the same parity as
         // its first span.
         let start = spans.first().map_or(0, |span| span.start);
-        let mut joined = Self::new(shape, layers, start, len);
-        for layer in 0..layers {
+        let mut joined = Self::new(shapes, start, len);
+        for (layer, shape) in shapes.iter().enumerate() {
             let (keys, values) = joined.layer_mut(layer);
             join_spans(
                 shape,

@@ -9,6 +9,7 @@ use probity_kernels::{Activation, RopeLayout};
 use crate::classes::SCORE;
 use crate::cpu::{NormKind, Workspace};
 use crate::head::VocabularyHead;
+use crate::layer_inputs::{LayerInputConfig, LayerInputs};
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::{
@@ -45,7 +46,7 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embeddings; [`LayerSight::rotation`] selects one per layer.
     pub ropes: Vec<Rope>,
-    /// The tensor of frequency divisors, in GGUF files that have one (llama 3, phi 3).
+    /// The tensor of divisors of the first rotation's frequencies, in GGUF files that have one (llama 3, phi 3).
     pub rope_freq_factors: Option<&'static str>,
     /// The order of the rotated elements in the checkpoint.
     pub rope_layout: RopeLayout,
@@ -79,6 +80,10 @@ pub struct DecoderConfig {
     pub classes: Vec<String>,
     /// The padding token. A class head reads the last token that is not padding.
     pub padding: Option<u32>,
+    /// The inputs that layers receive beside the residual stream, if any.
+    pub layer_inputs: Option<LayerInputConfig>,
+    /// Whether the heads of values are divided by their root mean square.
+    pub value_norm: bool,
     pub(crate) norm: NormKind,
     pub(crate) names: &'static LayerNames,
 }
@@ -108,6 +113,8 @@ pub(crate) const NAMES: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("post_attention_layernorm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: Some("norm"),
     relative: None,
 };
@@ -117,6 +124,19 @@ pub(crate) const HEAD_NORMS: HeadNorms =
     HeadNorms { names: ["self_attn.q_norm", "self_attn.k_norm"], of_all_heads: false };
 
 impl DecoderConfig {
+    /// Whether a tensor belongs to the keys or values of a layer that uses those of another.
+    pub(crate) fn has_keys_of_another(&self, name: &str) -> bool {
+        let AttentionNames { projections: [_, key, value, _], .. } = self.names.attention;
+        let norm = self.names.head_norms.map(|norms| norms.names[1]);
+        let inside = name.strip_prefix(MODEL).and_then(|name| name.strip_prefix(self.names.layers)?.strip_prefix('.'));
+        inside.and_then(|inside| inside.split_once('.')).is_some_and(|(layer, part)| {
+            let layer = layer.parse().ok().and_then(|layer: usize| self.layers.get(layer));
+            let part = part.rsplit_once('.').map(|(part, _)| part);
+            layer.is_some_and(|layer| layer.variant.keys_of.is_some())
+                && part.is_some_and(|part| part == key || part == value || Some(part) == norm)
+        })
+    }
+
     /// The output head's tensor name and number of rows.
     pub(crate) fn head(&self) -> (&'static str, usize) {
         match self.classes.len() {
@@ -132,6 +152,7 @@ impl DecoderConfig {
             intermediate_size: self.intermediate_size,
             experts: self.experts,
             layers: self.layers.clone(),
+            layer_inputs: self.layer_inputs.map(|inputs| inputs.width),
             num_heads: self.num_heads,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
@@ -142,6 +163,7 @@ impl DecoderConfig {
             relative: None,
             disentangled: None,
             norm: self.norm,
+            value_norm: self.value_norm,
             norm_eps: self.rms_norm_eps,
             norm_first: true,
             first_input_norm: true,
@@ -160,6 +182,7 @@ impl DecoderConfig {
 /// A loaded model of the family.
 pub(crate) struct LlamaFamily {
     embed_tokens: TokenEmbedding,
+    layer_inputs: Option<LayerInputs>,
     stack: LayerStack,
     lm_head: VocabularyHead,
     /// One for each rotation.
@@ -191,6 +214,7 @@ impl LlamaFamily {
                 cap: config.logit_cap,
             },
             embed_tokens: all.embedding(EMBEDDING, vocabulary)?,
+            layer_inputs: LayerInputs::load(&model, &config)?,
             frequencies: frequencies(source, &config)?,
             config,
             compute,
@@ -218,14 +242,12 @@ pub(crate) fn frequencies(
 ) -> std::result::Result<Vec<Vec<f32>>, SourceError> {
     let mut all: Vec<Vec<f32>> = config.ropes.iter().map(|rope| rope.frequencies(config.rotary_dim)).collect();
     if let Some(name) = config.rope_freq_factors {
-        let factors = load_floats(source, name, &[config.rotary_dim / 2])?;
+        let factors = load_floats(source, name, &[all[0].len()])?;
         if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
             let why = format!("a frequency cannot be divided by {bad}");
             return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
         }
-        for frequencies in &mut all {
-            frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
-        }
+        all[0].iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
     Ok(all)
 }
@@ -241,6 +263,9 @@ impl PackedDecoder for LlamaFamily {
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
         if self.config.embedding_scale != 1.0 {
             w.x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
+        }
+        if let Some(inputs) = &self.layer_inputs {
+            inputs.compute(w, self.compute.isa, &tokens)?;
         }
         taps.show(0, &w.x);
         let spans = self.stack.run(w, &self.pass(segments), |layer, x| taps.show(layer + 1, x));

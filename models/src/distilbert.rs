@@ -27,6 +27,8 @@ static NAMES: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("output_layer_norm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: None,
     relative: None,
 };

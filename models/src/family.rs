@@ -59,7 +59,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         hidden_size,
         intermediate_size: fields.required_size("intermediate_size")?,
         experts: None,
-        layers: vec![LayerSight { window: None, rotation: Some(0) }; num_layers],
+        layers: vec![LayerSight { rotation: Some(0), ..LayerSight::default() }; num_layers],
         num_heads,
         num_kv_heads,
         head_dim,
@@ -86,6 +86,8 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         classes: Vec::new(),
         padding: None,
         norm: NormKind::RootMeanSquare,
+        value_norm: false,
+        layer_inputs: None,
         names: &NAMES,
     })
 }
@@ -268,6 +270,14 @@ pub(crate) fn read_with_any_rotation(
     config: &mut Map<String, Value>,
 ) -> Result<Option<u64>, GgufError> {
     heads(reader, config)?;
+    read_beside_heads(reader, config)
+}
+
+/// The fields that all architectures of the family have beside their heads. Returns the window, if there is one.
+pub(crate) fn read_beside_heads(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<Option<u64>, GgufError> {
     let epsilon = "attention.layer_norm_rms_epsilon";
     let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;
     config.insert("rms_norm_eps".into(), json!(rms_norm_eps));

@@ -41,6 +41,8 @@ pub trait GgufMetadata {
     fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError>;
     /// The number of strings in a list.
     fn texts(&self, key: &str) -> Result<Option<usize>, GgufError>;
+    /// The non-negative integers or booleans of a list; a single one as a list of one.
+    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError>;
     /// The shape of the tensor with this name in the file, if it exists.
     fn shape(&self, tensor: &str) -> Option<&[usize]>;
 }
@@ -96,6 +98,8 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("ffn_norm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: Some("output_norm"),
     relative: None,
 };
@@ -242,6 +246,24 @@ impl GgufReader<'_> {
                 Err(self.error(name, format!("expected 1 to {max}, found {value}")))
             }
             value => Ok(value),
+        }
+    }
+
+    /// As [`integer`](Self::integer), but may be zero.
+    pub(crate) fn count(&self, name: &str, max: u64) -> Result<Option<u64>, GgufError> {
+        if self.is_zero(name) { Ok(Some(0)) } else { self.integer(name, max) }
+    }
+
+    /// An integer up to [`MAX_SIZE`] for each layer, or the same for all.
+    pub(crate) fn each_layer(&self, name: &str, layers: usize) -> Result<Option<Vec<u64>>, GgufError> {
+        let Some(values) = self.file.integers(&self.key(name))? else { return Ok(None) };
+        if let Some(value) = values.iter().find(|value| **value > MAX_SIZE) {
+            return Err(self.error(name, format!("expected at most {MAX_SIZE}, found {value}")));
+        }
+        match values[..] {
+            [value] => Ok(Some(vec![value; layers])),
+            _ if values.len() == layers => Ok(Some(values)),
+            _ => Err(self.error(name, format!("{} entries for {layers} layers", values.len()))),
         }
     }
 

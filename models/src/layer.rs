@@ -28,6 +28,9 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     /// Loads a norm of `width` elements with its epsilon.
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
 
+    /// A norm of `width` elements whose factors are one.
+    fn plain_norm(&self, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
+
     /// Loads all `len` elements of the tensor `name`.
     fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
 
@@ -55,13 +58,17 @@ pub(crate) struct PartNorms<N> {
 /// Attention weights and norms.
 pub(crate) struct AttentionWeights<L, N> {
     pub(crate) query: L,
-    pub(crate) key: L,
-    pub(crate) value: L,
+    /// `None` if the keys and values of another layer are used.
+    pub(crate) key: Option<L>,
+    /// `None` if the products of the keys are also the values.
+    pub(crate) value: Option<L>,
     pub(crate) output: L,
     pub(crate) norms: PartNorms<N>,
     /// Norms of queries and keys before rotation.
     pub(crate) query_norm: Option<N>,
     pub(crate) key_norm: Option<N>,
+    /// Norm of each head of the values.
+    pub(crate) value_norm: Option<N>,
 }
 
 impl<L, N> AttentionWeights<L, N> {
@@ -69,25 +76,31 @@ impl<L, N> AttentionWeights<L, N> {
         parts: &P,
         names: &AttentionNames,
         head_norms: Option<HeadNorms>,
-        c: &StackConfig,
+        (c, index): (&StackConfig, usize),
     ) -> Result<Self, P::Error> {
-        let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
+        let (heads, variant) = (c.key_heads(index), c.layers[index].variant);
+        let (queries, keys) = (c.num_heads * heads.dim, heads.width());
         let of_heads = |place: usize, all: usize| {
             let load = |HeadNorms { names, of_all_heads }: HeadNorms| {
-                parts.norm(names[place], if of_all_heads { all } else { c.head_dim }, (c.norm, c.norm_eps))
+                parts.norm(names[place], if of_all_heads { all } else { heads.dim }, (c.norm, c.norm_eps))
             };
             head_norms.map(load).transpose()
         };
+        let has_keys = variant.keys_of.is_none();
+        let has_values = has_keys && !variant.keys_are_values;
         let [q, k, v, o] = names.projections;
         let [query, key, value] = RowRange::of_products([q, k, v], [queries, keys, keys]);
         Ok(Self {
             query: parts.linear(q, query, c.hidden_size, c.biases.qkv)?,
-            key: parts.linear(k, key, c.hidden_size, c.biases.qkv)?,
-            value: parts.linear(v, value, c.hidden_size, c.biases.qkv)?,
+            key: has_keys.then(|| parts.linear(k, key, c.hidden_size, c.biases.qkv)).transpose()?,
+            value: has_values.then(|| parts.linear(v, value, c.hidden_size, c.biases.qkv)).transpose()?,
             output: parts.linear(o, RowRange::all(c.hidden_size), queries, c.biases.attention_output)?,
             norms: parts.part_norms(names.norms, c)?,
             query_norm: of_heads(0, queries)?,
-            key_norm: of_heads(1, keys)?,
+            key_norm: if has_keys { of_heads(1, keys)? } else { None },
+            value_norm: (has_keys && c.value_norm)
+                .then(|| parts.plain_norm(heads.dim, (c.norm, c.norm_eps)))
+                .transpose()?,
         })
     }
 }
@@ -226,7 +239,7 @@ impl<L, N> FeedForwardWeights<L, N> {
             }
             (None, None) => {
                 let names = (c.names.gate, c.names.up, c.names.down);
-                vec![GatedProducts::load(parts, names, c.intermediate_size, c)?]
+                vec![GatedProducts::load(parts, names, c.inner(index), c)?]
             }
         };
         let shared = experts.and_then(|experts| experts.shared).zip(c.names.shared);
@@ -247,6 +260,28 @@ pub(crate) struct LayerWeights<L, N> {
     /// Cross-attention.
     pub(crate) cross: Option<AttentionWeights<L, N>>,
     pub(crate) feed_forward: FeedForwardWeights<L, N>,
+    pub(crate) input: Option<LayerInputWeights<L, N>>,
+    /// Factor of the residual stream after the layer.
+    pub(crate) scale: Option<f32>,
+}
+
+/// Weights of the layer's own input: it is multiplied by an activated product of the residual stream, and a product of
+/// the result is added to the residual stream after a norm.
+pub(crate) struct LayerInputWeights<L, N> {
+    pub(crate) gate: L,
+    pub(crate) output: L,
+    pub(crate) norm: N,
+}
+
+impl<L, N> LayerInputWeights<L, N> {
+    fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Option<Self>, P::Error> {
+        let Some(([gate, output, norm], width)) = c.names.layer_input.zip(c.layer_inputs) else { return Ok(None) };
+        Ok(Some(Self {
+            gate: parts.linear(gate, RowRange::all(width), c.hidden_size, false)?,
+            output: parts.linear(output, RowRange::all(c.hidden_size), width, false)?,
+            norm: parts.norm_of(norm, c)?,
+        }))
+    }
 }
 
 impl<L, N> LayerWeights<L, N> {
@@ -256,9 +291,16 @@ impl<L, N> LayerWeights<L, N> {
             attention.norms.stream = None;
         }
         Ok(Self {
-            attention: AttentionWeights::load(parts, &attention, c.names.head_norms, c)?,
-            cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, None, c)).transpose()?,
+            attention: AttentionWeights::load(parts, &attention, c.names.head_norms, (c, index))?,
+            cross: c
+                .names
+                .cross
+                .as_ref()
+                .map(|names| AttentionWeights::load(parts, names, None, (c, index)))
+                .transpose()?,
             feed_forward: FeedForwardWeights::load(parts, index, c)?,
+            input: LayerInputWeights::load(parts, c)?,
+            scale: c.names.layer_scale.map(|name| Ok(parts.elements(name, 1)?[0])).transpose()?,
         })
     }
 }

@@ -30,6 +30,8 @@ static NAMES: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("mlp_norm"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: Some("final_norm"),
     relative: None,
 };
@@ -141,8 +143,8 @@ fn stack(fields: &mut ConfigFields, local_is_global: bool) -> Result<(StackConfi
     };
     let has_norm_bias = fields.flag("norm_bias")?.unwrap_or(false);
     let sight = |layer: usize| match layer % every {
-        0 => LayerSight { window: None, rotation: Some(0) },
-        _ => LayerSight { window: Some(window), rotation: Some(1) },
+        0 => LayerSight { rotation: Some(0), ..LayerSight::default() },
+        _ => LayerSight { window: Some(window), rotation: Some(1), ..LayerSight::default() },
     };
     let stack = StackConfig {
         layers: (0..sizes.num_layers).map(sight).collect(),

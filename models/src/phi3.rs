@@ -118,5 +118,5 @@ fn long_rope(
             RopeScaling::Each(listed.iter().map(|value| number_in(field, value, &FACTORS)).collect::<Result<_, _>>()?)
         }
     };
-    Ok(Rope { theta, scaling, scale })
+    Ok(Rope { theta, scaling, scale, rotary_dim: None })
 }

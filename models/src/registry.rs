@@ -14,18 +14,19 @@ use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
-    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, glm4,
+    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, gemma4, glm4,
     glm4_moe, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
     qwen3_moe, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 29] = [
+static ARCHITECTURES: [Architecture; 30] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    gemma4::ARCHITECTURE,
     glm4::ARCHITECTURE,
     glm4_moe::ARCHITECTURE,
     granite::ARCHITECTURE,
@@ -255,6 +256,9 @@ mod tests {
             (of("qwen3", true), "model.layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight"),
             (of("qwen3", true), "model.layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight"),
             (of("qwen3", true), "model.norm.weight", "output_norm.weight"),
+            (of("gemma4", true), "model.layers.3.layer_scalar", "blk.3.layer_output_scale.weight"),
+            (of("gemma4", true), "model.layers.3.post_per_layer_input_norm.weight", "blk.3.post_norm.weight"),
+            (of("gemma4", true), "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"),
             (of("llama", true), "rope_freqs.weight", "rope_freqs.weight"),
             (of("llama", true), "blk", "blk"),
             (of("mamba", true), "model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!(names.len(), ARCHITECTURES.len());
         assert_eq!(
             gguf_architectures(),
-            "gemma2, gemma3, glm4, glm4moe, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, \
+            "gemma2, gemma3, gemma4, glm4, glm4moe, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, \
              smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {

@@ -52,6 +52,13 @@ pub enum RopeScaling {
     },
     /// Each frequency is divided by its own factor.
     Each(Vec<f64>),
+    /// Frequencies of the first pairs are divided by the factor; the other pairs are not rotated.
+    Proportional {
+        /// The divisor.
+        factor: f64,
+        /// The share of rotated pairs.
+        share: f64,
+    },
 }
 
 /// Base and scaling of a model's rotary embeddings.
@@ -63,6 +70,8 @@ pub struct Rope {
     pub scaling: RopeScaling,
     /// Factor of cosines and sines.
     pub scale: f32,
+    /// Number of rotated elements per head, if it differs from the model's.
+    pub rotary_dim: Option<usize>,
 }
 
 impl Rope {
@@ -138,6 +147,11 @@ impl Rope {
                 };
                 (scaling, &YARN)
             }
+            "proportional" => {
+                let factor = number("factor", &FACTORS)?.unwrap_or(1.0);
+                let share = number("partial_rotary_factor", &(0.0..=1.0))?.unwrap_or(1.0);
+                (RopeScaling::Proportional { factor, share }, &["factor", "partial_rotary_factor"])
+            }
             _ => return Err(fields.not_honoured(name, &value)),
         };
         refuse_unknown(fields, name, map, known)?;
@@ -153,16 +167,17 @@ impl Rope {
             }
             _ => 1.0,
         };
-        Ok(Self { theta, scaling, scale: scale as f32 })
+        Ok(Self { theta, scaling, scale: scale as f32, rotary_dim: None })
     }
 
     /// Without scaling.
     pub(crate) fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, scale: 1.0 }
+        Self { theta, scaling: RopeScaling::None, scale: 1.0, rotary_dim: None }
     }
 
     /// The `rotary_dim / 2` frequencies, computed in f32 from an f32 base, as in the reference.
     pub fn frequencies(&self, rotary_dim: usize) -> Vec<f32> {
+        let rotary_dim = self.rotary_dim.unwrap_or(rotary_dim);
         (0..rotary_dim / 2)
             .map(|i| self.scaled(i, rotary_dim, libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
             .collect()
@@ -174,6 +189,10 @@ impl Rope {
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor as f32,
+            RopeScaling::Proportional { factor, share } => {
+                let pairs = (share * rotary_dim as f64 / 2.0) as usize;
+                if index < pairs { frequency / factor as f32 } else { 0.0 }
+            }
             RopeScaling::Each(ref factors) => 1.0 / (factors[index] as f32 * inverse),
             RopeScaling::Yarn { factor, original_max_position, fast, slow, whole } => {
                 // The pair with that many turns in the original context length.

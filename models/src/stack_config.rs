@@ -1,5 +1,7 @@
 //! The configuration of a stack of transformer layers.
 
+use std::collections::BTreeSet;
+
 use probity_kernels::{Activation, AttentionShape};
 use serde_json::json;
 
@@ -11,13 +13,16 @@ use crate::relative::RelativeBuckets;
 
 /// Everything that distinguishes one stack from another.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub(crate) struct StackConfig {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
     /// The mixture of experts in feed-forward layers, if any.
     pub(crate) experts: Option<ExpertChoice>,
-    /// Window and rotation of each layer.
+    /// Window and rotation of each layer, and what else differs.
     pub(crate) layers: Vec<LayerSight>,
+    /// Width of the input that each layer receives beside the residual stream, if any.
+    pub(crate) layer_inputs: Option<usize>,
     pub(crate) num_heads: usize,
     pub(crate) num_kv_heads: usize,
     pub(crate) head_dim: usize,
@@ -33,6 +38,8 @@ pub(crate) struct StackConfig {
     /// Relative position terms of the scores, if any.
     pub(crate) disentangled: Option<Disentangled>,
     pub(crate) norm: NormKind,
+    /// Whether the heads of values are divided by their root mean square.
+    pub(crate) value_norm: bool,
     pub(crate) norm_eps: f64,
     /// Whether norms precede the sublayers (pre-norm) rather than follow the residual sums (post-norm).
     pub(crate) norm_first: bool,
@@ -116,6 +123,37 @@ pub struct LayerSight {
     pub window: Option<usize>,
     /// Index of the model's rotation that encodes positions; `None` without rotation.
     pub rotation: Option<usize>,
+    /// What differs from the stack's sizes.
+    pub variant: LayerVariant,
+}
+
+/// What distinguishes a layer from the sizes of its stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LayerVariant {
+    /// Key heads and their dimension.
+    pub heads: Option<KeyHeads>,
+    /// An earlier layer whose keys and values are used. The layer has none of its own.
+    pub keys_of: Option<usize>,
+    /// Whether the products of the keys, before their norm and rotation, are also the values.
+    pub keys_are_values: bool,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: Option<usize>,
+}
+
+/// The number of key and value heads, and the dimension of all heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyHeads {
+    /// Key and value heads.
+    pub count: usize,
+    /// Dimension of a head.
+    pub dim: usize,
+}
+
+impl KeyHeads {
+    /// Elements of the keys of one position.
+    pub(crate) fn width(self) -> usize {
+        self.count * self.dim
+    }
 }
 
 /// `head_dim^-½`, the usual factor of scores.
@@ -185,6 +223,10 @@ pub(crate) struct LayerNames {
     /// The same three products of layers without experts in a model that has them in others.
     pub(crate) dense: Option<[&'static str; 3]>,
     pub(crate) feed_forward_norms: NormNames,
+    /// The gate, the output product and the norm of the layer's own input; see [`StackConfig::layer_inputs`].
+    pub(crate) layer_input: Option<[&'static str; 3]>,
+    /// A factor of the residual stream after the layer, a tensor of one element. This name includes its last component.
+    pub(crate) layer_scale: Option<&'static str>,
     /// Names for the whole stack: the final norm, and the table of relative positions.
     pub(crate) last_norm: Option<&'static str>,
     pub(crate) relative: Option<&'static str>,
@@ -204,6 +246,8 @@ impl LayerNames {
             .chain(feed_forward)
             .chain(self.shared.into_iter().chain(self.dense).flatten())
             .chain(self.feed_forward_norms.all())
+            .chain(self.layer_input.into_iter().flatten())
+            .chain(self.layer_scale)
     }
 }
 
@@ -260,6 +304,7 @@ impl StackConfig {
             intermediate_size,
             experts: None,
             layers: vec![LayerSight::default(); num_layers],
+            layer_inputs: None,
             num_heads,
             num_kv_heads: num_heads,
             head_dim,
@@ -270,6 +315,7 @@ impl StackConfig {
             relative: None,
             disentangled: None,
             norm: NormKind::Layer,
+            value_norm: false,
             norm_eps,
             norm_first: false,
             first_input_norm: true,
@@ -284,18 +330,72 @@ impl StackConfig {
     pub(crate) fn widest_feed_forward(&self) -> usize {
         let shared = self.experts.and_then(|experts| experts.shared).unwrap_or(0);
         let dense = self.experts.and_then(|experts| experts.dense).map_or(0, |dense| dense.intermediate_size);
-        self.intermediate_size.max(shared).max(dense)
+        self.widest_inner().max(shared).max(dense)
     }
 
-    /// The attention shape of layers without a window; other layers differ only in the window.
-    pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
+    /// The key heads of a layer.
+    pub(crate) fn key_heads(&self, layer: usize) -> KeyHeads {
+        let usual = KeyHeads { count: self.num_kv_heads, dim: self.head_dim };
+        self.layers[layer].variant.heads.unwrap_or(usual)
+    }
+
+    /// The different key heads of all layers.
+    pub(crate) fn all_key_heads(&self) -> BTreeSet<KeyHeads> {
+        (0..self.layers.len()).map(|layer| self.key_heads(layer)).collect()
+    }
+
+    /// The layer whose keys and values a layer uses.
+    pub(crate) fn keys_layer(&self, layer: usize) -> usize {
+        self.layers[layer].variant.keys_of.unwrap_or(layer)
+    }
+
+    /// For each layer, how many layers before the one whose keys it uses have keys of their own: where its keys are if
+    /// only those layers keep any.
+    pub(crate) fn key_slots(&self) -> Vec<usize> {
+        let before = (0..self.layers.len()).scan(0, |next, layer| {
+            *next += usize::from(self.keys_layer(layer) == layer);
+            Some(*next - usize::from(self.keys_layer(layer) == layer))
+        });
+        let before: Vec<usize> = before.collect();
+        (0..self.layers.len()).map(|layer| before[self.keys_layer(layer)]).collect()
+    }
+
+    /// The key heads of the layers that have keys of their own, with the layer's number.
+    pub(crate) fn own_key_heads(&self) -> impl Iterator<Item = (usize, KeyHeads)> {
+        let own = (0..self.layers.len()).filter(|layer| self.keys_layer(*layer) == *layer);
+        own.map(|layer| (layer, self.key_heads(layer)))
+    }
+
+    /// The elements of the widest keys of one position.
+    pub(crate) fn widest_keys(&self) -> usize {
+        self.all_key_heads().into_iter().map(KeyHeads::width).max().unwrap_or(0)
+    }
+
+    /// The elements of the widest queries of one position.
+    pub(crate) fn widest_queries(&self) -> usize {
+        self.num_heads * self.all_key_heads().into_iter().map(|heads| heads.dim).max().unwrap_or(0)
+    }
+
+    /// Width of a layer's feed-forward sublayer.
+    pub(crate) fn inner(&self, layer: usize) -> usize {
+        self.layers[layer].variant.intermediate_size.unwrap_or(self.intermediate_size)
+    }
+
+    /// The widest feed-forward sublayer.
+    fn widest_inner(&self) -> usize {
+        (0..self.layers.len()).map(|layer| self.inner(layer)).max().unwrap_or(0)
+    }
+
+    /// The attention shape of a layer.
+    pub(crate) fn attention_shape(&self, layer: usize, arithmetic: Arithmetic) -> AttentionShape {
+        let KeyHeads { count, dim } = self.key_heads(layer);
         AttentionShape {
             heads: self.num_heads,
-            kv_heads: self.num_kv_heads,
-            head_dim: self.head_dim,
+            kv_heads: count,
+            head_dim: dim,
             scale: self.score_scale,
             cap: self.score_cap,
-            window: None,
+            window: self.layers[layer].window,
             arithmetic,
         }
     }

@@ -19,7 +19,7 @@ struct Outer {
     left_out: fn() -> Value,
 }
 
-const OUTER: [Outer; 2] = [
+const OUTER: [Outer; 3] = [
     Outer {
         name: "gemma3",
         text: &["gemma3_text"],
@@ -31,13 +31,16 @@ const OUTER: [Outer; 2] = [
             })
         },
     },
+    Outer { name: "gemma4", text: &["gemma4_text"], left_out: || json!({}) },
     Outer { name: "mistral3", text: &["mistral", "ministral3"], left_out: || json!({}) },
 ];
 
-/// Fields of the image part.
-const OF_IMAGES: [&str; 10] = [
-    "boi_token_index", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
-    "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_config", "vision_feature_layer",
+/// Fields of the parts for images, videos and sound.
+const OF_OTHER_MEDIA: [&str; 19] = [
+    "audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id",
+    "eoa_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
+    "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "video_token_id", "vision_config",
+    "vision_feature_layer", "vision_soft_tokens_per_image",
 ];
 
 /// Extracts the text model's configuration from that of a vision-language model; `None` for other models.
@@ -45,7 +48,7 @@ pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
     let Some(map) = config.as_object() else { return Ok(None) };
     let Some(outer) = OUTER.iter().find(|outer| config["model_type"] == outer.name) else { return Ok(None) };
     let mut fields = ConfigFields::new(outer.name, map);
-    for field in OF_IMAGES {
+    for field in OF_OTHER_MEDIA {
         fields.take(field);
     }
     let text = fields.take("text_config").ok_or(ConfigError::Missing("text_config"))?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use probity_kernels::{
     Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
-    QueryRows, RelativeBias, RopeLayout, RopeTable, ScoreBias, activated_matmul, attention, matmul, normalise,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, ScoreBias, activate, activated_matmul, attention, matmul,
+    normalise,
 };
 use rayon::prelude::*;
 
@@ -97,7 +98,7 @@ struct LayerPlace<'a> {
     distances: Option<&'a LayerDistances>,
     config: &'a StackConfig,
     layer: usize,
-    /// The layer's index in the new spans.
+    /// Where its keys and values are in spans; for keys and values of another layer, where those are.
     slot: usize,
     /// In the last layer, the rows to keep.
     kept: Option<&'a [usize]>,
@@ -118,6 +119,10 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
 
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
         TensorLoader::linear(self, name, rows, width, bias)
+    }
+
+    fn plain_norm(&self, width: usize, (_, eps): (NormKind, f64)) -> Result<NormWeights, SourceError> {
+        Ok(NormWeights::plain(width, eps))
     }
 
     fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, SourceError> {
@@ -148,6 +153,7 @@ impl PartNorms<NormWeights> {
 type Attention = layer::AttentionWeights<Linear, NormWeights>;
 type FeedForward = layer::FeedForwardWeights<Linear, NormWeights>;
 type Layer = layer::LayerWeights<Linear, NormWeights>;
+type LayerInput = layer::LayerInputWeights<Linear, NormWeights>;
 
 impl Attention {
     /// Computes queries, keys and values, normalises and rotates their heads, and stores keys and values in the new
@@ -156,36 +162,45 @@ impl Attention {
         let isa = pass.compute.isa;
         let width = self.query.weight.in_features();
         let rows = w.x.len() / width;
-        let keys = [self.key.form(), self.value.form()];
-        w.k.set_len(rows * self.key.out_features());
-        w.v.set_len(rows * self.value.out_features());
+        let width_of = |linear: &Option<Linear>| linear.as_ref().map_or(0, Linear::out_features);
+        let keys = [&self.key, &self.value].into_iter().flatten().map(Linear::form);
+        w.k.set_len(rows * width_of(&self.key));
+        w.v.set_len(rows * width_of(&self.value));
         w.q.set_len(place.kept.map_or(rows, <[usize]>::len) * self.query.out_features());
         // If rows are dropped, the query inputs are packed later from the kept rows.
         w.set_inputs(
             isa,
             self.norms.before(place.config.norm_first),
             width,
-            keys.into_iter().chain(place.kept.is_none().then_some(self.query.form())),
+            keys.chain(place.kept.is_none().then_some(self.query.form())),
         );
-        let (k, v) = (self.key.product(&mut w.k), self.value.product(&mut w.v));
-        match place.kept {
-            Some(kept) => {
-                // Keys and values need all rows, so the residual stream shrinks after them.
-                matmul(isa, &w.inputs, &mut [k, v]);
-                keep_rows(&mut w.x, width, kept);
-                self.ask(w, pass, place);
-            }
-            None => matmul(isa, &w.inputs, &mut [self.query.product(&mut w.q), k, v]),
+        let (k, v) = (&mut *w.k, &mut *w.v);
+        let products = [self.key.as_ref().map(|key| key.product(k)), self.value.as_ref().map(|value| value.product(v))];
+        let mut products: Vec<MatrixProduct<'_>> = products.into_iter().flatten().collect();
+        if let Some(kept) = place.kept {
+            // Keys and values need all rows, so the residual stream shrinks after them.
+            matmul(isa, &w.inputs, &mut products);
+            keep_rows(&mut w.x, width, kept);
+            self.ask(w, pass, place);
+        } else {
+            products.insert(0, self.query.product(&mut w.q));
+            matmul(isa, &w.inputs, &mut products);
+        }
+        if self.key.is_some() && self.value.is_none() {
+            w.v.set_len(w.k.len());
+            w.v.copy_from_slice(&w.k);
         }
         // Before rotation, because rotation mixes elements with different norm weights. To the kernel each head is a
         // separate row, so its bits do not depend on other heads.
-        let [queries, keys] = [&self.query_norm, &self.key_norm].map(|norm| norm.as_ref().map(NormWeights::norm));
-        w.settle_heads(isa, queries, keys);
+        let norms = [&self.query_norm, &self.key_norm, &self.value_norm];
+        w.settle_heads(isa, norms.map(|norm| norm.as_ref().map(NormWeights::norm)));
         let rotation = pass.rotations.as_ref().zip(place.config.layers[place.layer].rotation);
         if let Some((RowRotations { layout, tables }, which)) = rotation {
             // Keys are cached after rotation: positions in a span never change, and it is read many times.
             let (RowAngles { all, kept }, head_dim) = (&tables[which], place.shape.head_dim);
-            all.apply(isa, *layout, head_dim, &mut w.k);
+            if self.key.is_some() {
+                all.apply(isa, *layout, head_dim, &mut w.k);
+            }
             (if place.kept.is_some() { kept } else { all }).apply(isa, *layout, head_dim, &mut w.q);
         }
         if let Some(temperatures) = place.temperatures {
@@ -194,6 +209,9 @@ impl Attention {
                     *x *= factor;
                 }
             }
+        }
+        if self.key.is_none() {
+            return;
         }
         let (k, v) = (&*w.k, &*w.v);
         let starts: Vec<usize> = pass.starts().collect();
@@ -218,8 +236,7 @@ impl Attention {
     fn to_self(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &[CpuSpan]) {
         let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
             // Spans are in order of position, so the new span is last.
-            let mut spans: Vec<_> =
-                stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
+            let mut spans: Vec<_> = stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.slot)).collect();
             spans.push(new.layer(place.slot));
             let start = stretch.start();
             let rows = if place.config.bidirectional {
@@ -373,6 +390,35 @@ impl Layer {
             cross.to_source(w, pass, place);
         }
         self.feed_forward.forward(w, pass.compute, place.config);
+        if let Some(input) = &self.input {
+            input.forward(w, pass.compute.isa, place);
+        }
+        if let Some(scale) = self.scale {
+            w.x.iter_mut().for_each(|x| *x *= scale);
+        }
+    }
+}
+
+impl LayerInput {
+    /// Adds what the layer makes of its own input to the residual stream.
+    fn forward(&self, w: &mut Workspace, isa: Isa, place: &LayerPlace<'_>) {
+        let (hidden_size, width) = (self.gate.weight.in_features(), self.gate.out_features());
+        let (rows, all) = (w.x.len() / hidden_size, width * place.config.layers.len());
+        // The buffers of attention are free here.
+        w.q.set_len(rows * width);
+        w.k.set_len(rows * width);
+        w.v.set_len(rows * width);
+        w.inputs.set(isa, &w.x, hidden_size, [self.gate.form()]);
+        matmul(isa, &w.inputs, &mut [self.gate.product(&mut w.q)]);
+        for (row, to) in w.k.chunks_exact_mut(width).enumerate() {
+            let row = place.kept.map_or(row, |kept| kept[row]);
+            to.copy_from_slice(&w.layer_inputs[row * all + place.layer * width..][..width]);
+        }
+        activate(isa, place.config.activation, &w.q, Some(&w.k), &mut w.v);
+        w.inputs.set(isa, &w.v, width, [self.output.form()]);
+        w.branch.set_len(w.x.len());
+        matmul(isa, &w.inputs, &mut [self.output.product(&mut w.branch)]);
+        w.add_branch(isa, Some(self.norm.norm()), 1.0);
     }
 }
 
@@ -381,6 +427,8 @@ pub(crate) struct LayerStack {
     layers: StackWeights<Linear, NormWeights>,
     bias: Option<RelativeBias>,
     distances: Option<TextDistances>,
+    /// Where each layer's keys and values are in spans: layers that use those of another have no place of their own.
+    slots: Vec<usize>,
     config: StackConfig,
 }
 
@@ -393,6 +441,7 @@ impl LayerStack {
             layers: StackWeights::load(loader, &config)?,
             bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
             distances: config.disentangled.map(|of| TextDistances::load(loader, &of, &config)).transpose()?,
+            slots: config.key_slots(),
             config,
         })
     }
@@ -409,12 +458,13 @@ impl LayerStack {
         pass: &ForwardPass<'_>,
         mut after: impl FnMut(usize, &[f32]),
     ) -> Vec<CpuSpan> {
-        let all = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
-        // In an encoder, keys and values are used only by their own layer, so there is room for one layer.
-        let slots = if bidirectional { 1 } else { self.layers.layers.len() };
-        let mut spans: Vec<CpuSpan> =
-            pass.stretches.iter().map(|s| CpuSpan::new(&all, slots, s.start(), s.len)).collect();
+        let mut shapes = self.key_shapes(pass.compute);
+        if bidirectional {
+            // In an encoder, keys and values are used only by their own layer, so there is room for one layer.
+            shapes.truncate(1);
+        }
+        let mut spans: Vec<CpuSpan> = pass.stretches.iter().map(|s| CpuSpan::new(&shapes, s.start(), s.len)).collect();
         let kept = pass.kept();
         let factors = |temperature: Temperature| {
             pass.positions().into_iter().map(|position| temperature.factor(position as usize)).collect::<Vec<_>>()
@@ -427,12 +477,12 @@ impl LayerStack {
             // Layers before the last need all rows as keys and values of the next layer.
             let kept = kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len());
             let place = LayerPlace {
-                shape: &AttentionShape { window: self.config.layers[layer].window, ..all },
+                shape: &self.config.attention_shape(layer, pass.compute.arithmetic),
                 bias: self.bias.as_ref(),
                 distances: self.distances.as_ref().map(|of| &of.layers[layer]),
                 config: &self.config,
                 layer,
-                slot: if bidirectional { 0 } else { layer },
+                slot: if bidirectional { 0 } else { self.slots[layer] },
                 kept,
                 temperatures: if kept.is_some() { &kept_temperatures } else { &temperatures }.as_deref(),
             };
@@ -466,11 +516,11 @@ impl LayerStack {
         compute: Compute,
         lens: &[usize],
     ) -> Vec<CpuSpan> {
-        let shape = self.config.attention_shape(compute.arithmetic);
+        let shapes = self.key_shapes(compute);
         let cross = || self.layers.layers.iter().filter_map(|layer| layer.cross.as_ref());
-        let forms: Vec<_> = cross().flat_map(|cross| [cross.key.form(), cross.value.form()]).collect();
-        let mut spans: Vec<CpuSpan> =
-            lens.iter().map(|len| CpuSpan::new(&shape, self.layers.layers.len(), 0, *len)).collect();
+        let cross = || cross().filter_map(|cross| cross.key.as_ref().zip(cross.value.as_ref()));
+        let forms: Vec<_> = cross().flat_map(|(key, value)| [key.form(), value.form()]).collect();
+        let mut spans: Vec<CpuSpan> = lens.iter().map(|len| CpuSpan::new(&shapes, 0, *len)).collect();
         let starts = lens.iter().scan(0, |next, len| {
             *next += len;
             Some(*next - len)
@@ -478,30 +528,34 @@ impl LayerStack {
         let starts: Vec<usize> = starts.collect();
         // The rows are the same for all layers: they are packed once, in every form that a layer needs.
         w.set_inputs(compute.isa, norm, self.config.hidden_size, forms);
-        for (layer, cross) in cross().enumerate() {
+        for (layer, (key, value)) in cross().enumerate() {
             let rows = w.inputs.rows();
-            w.k.set_len(rows * cross.key.out_features());
-            w.v.set_len(rows * cross.value.out_features());
-            matmul(compute.isa, &w.inputs, &mut [cross.key.product(&mut w.k), cross.value.product(&mut w.v)]);
+            w.k.set_len(rows * key.out_features());
+            w.v.set_len(rows * value.out_features());
+            matmul(compute.isa, &w.inputs, &mut [key.product(&mut w.k), value.product(&mut w.v)]);
             let (k, v) = (&*w.k, &*w.v);
             spans
                 .par_iter_mut()
                 .zip(&starts)
-                .for_each(|(span, start)| span.fill(compute.isa, &shape, layer, (k, v), *start));
+                .for_each(|(span, start)| span.fill(compute.isa, &shapes[layer], layer, (k, v), *start));
         }
         spans
     }
 
     /// Bytes of a new span of that many tokens.
     pub(crate) fn cache_bytes(&self, compute: Compute, tokens: usize) -> usize {
-        CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.layers.len(), tokens)
+        CpuSpan::bytes(&self.key_shapes(compute), tokens)
     }
 
     /// Joins the first `len` tokens of consecutive spans.
     pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
         let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
-        let joined =
-            CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.layers.len(), &parts, len);
-        Arc::new(KvSpan::new(len, joined))
+        Arc::new(KvSpan::new(len, CpuSpan::join(&self.key_shapes(compute), &parts, len)))
+    }
+
+    /// The shapes of the layers with keys and values of their own.
+    fn key_shapes(&self, compute: Compute) -> Vec<AttentionShape> {
+        let own = self.config.own_key_heads();
+        own.map(|(layer, _)| self.config.attention_shape(layer, compute.arithmetic)).collect()
     }
 }

@@ -29,9 +29,9 @@ fn divisions(name: &str) -> impl Iterator<Item = &'static str> {
 const TWO: &str = "candle-cpu+candle-cpu";
 const THREE: &str = "candle-cpu+candle-cpu+candle-cpu";
 
-/// Several families, with windows in some layers, experts, quantised weights, and an encoder.
-const MODELS: [&str; 10] = [
-    "llama", "qwen3", "gemma2", "gemma3_text", "mistral-window", "mixtral", "gguf-mixtral/model.gguf",
+/// Several families, with windows in some layers, keys of other layers, experts, quantised weights, and an encoder.
+const MODELS: [&str; 11] = [
+    "llama", "qwen3", "gemma2", "gemma3_text", "gemma4_text", "mistral-window", "mixtral", "gguf-mixtral/model.gguf",
     "tiny-gguf/model.gguf", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf",
 ];
 

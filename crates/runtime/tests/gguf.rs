@@ -406,6 +406,60 @@ fn a_bert_says_that_it_is_not_causal_and_no_other_may() {
 }
 
 #[test]
+fn a_gemma_4_describes_each_layer_and_what_does_not_fit_is_refused_by_key() {
+    let refused = |changed: &str, value: Option<Meta>| {
+        let mut keys = vec![
+            ("block_count", Meta::U32(4)),
+            ("context_length", Meta::U32(512)),
+            ("embedding_length", Meta::U32(32)),
+            ("feed_forward_length", Meta::I32s(vec![64, 64, 128, 128])),
+            ("attention.head_count", Meta::U32(4)),
+            ("attention.head_count_kv", Meta::I32s(vec![2, 1, 2, 1])),
+            ("attention.key_length", Meta::U32(16)),
+            ("attention.value_length", Meta::U32(16)),
+            ("attention.key_length_swa", Meta::U32(8)),
+            ("attention.value_length_swa", Meta::U32(8)),
+            ("attention.layer_norm_rms_epsilon", Meta::F32(1e-6)),
+            ("attention.sliding_window", Meta::U32(24)),
+            ("attention.sliding_window_pattern", Meta::I32s(vec![1, 0, 1, 0])),
+            ("attention.shared_kv_layers", Meta::U32(2)),
+            ("embedding_length_per_layer_input", Meta::U32(0)),
+            ("rope.dimension_count", Meta::U32(16)),
+            ("rope.dimension_count_swa", Meta::U32(8)),
+            ("rope.freq_base", Meta::F32(1e6)),
+            ("rope.freq_base_swa", Meta::F32(1e4)),
+        ];
+        keys.retain(|(key, _)| *key != changed);
+        keys.extend(value.map(|value| (changed, value)));
+        gguf_config(&open(&metadata_of("gemma4", &keys)).expect("a valid header"))
+    };
+    let config = refused("expert_count", None).expect("nothing changed");
+    let sizes = ["intermediate_size", "num_kv_shared_layers", "head_dim"].map(|field| &config[field]);
+    assert_eq!(sizes, [&json!(64), &json!(2), &json!(8)]);
+    assert_eq!(config["use_double_wide_mlp"], json!(true));
+    assert_eq!(config["per_layer_config"]["3"], json!({ "head_dim": 16, "num_key_value_heads": 1 }));
+    // No layer has a tensor for values.
+    assert_eq!(config["attention_k_eq_v"], json!(true));
+    for (key, value) in [
+        ("expert_count", Some(Meta::U32(8))),
+        ("feed_forward_length", Some(Meta::I32s(vec![64, 128, 128, 128]))),
+        ("feed_forward_length", Some(Meta::I32s(vec![64, 64]))),
+        ("feed_forward_length", Some(Meta::I32s(vec![-1; 4]))),
+        ("attention.head_count_kv", None),
+        ("attention.value_length", Some(Meta::U32(8))),
+        ("attention.sliding_window", Some(Meta::U32(0))),
+        ("attention.sliding_window_pattern", None),
+        ("attention.sliding_window_pattern", Some(Meta::Strs(vec!["yes".into(); 4]))),
+        ("embedding_length_per_layer_input", None),
+        ("rope.dimension_count_swa", Some(Meta::U32(4))),
+        ("rope.freq_base_swa", None),
+    ] {
+        let error = refused(key, value).expect_err(key).to_string();
+        assert!(error.contains(&format!("gemma4.{key}")), "{key}: {error}");
+    }
+}
+
+#[test]
 fn both_names_of_a_t5s_epsilon_are_read_and_must_agree() {
     let config = |epsilons: &[(&str, f32)]| {
         let mut keys = vec![

@@ -17,8 +17,9 @@ use super::distances::DeviceLayerDistances;
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
 use super::limits::check_positions;
+use super::stack::moved;
 use crate::relative::RelativeBuckets;
-use crate::stack_config::StackConfig;
+use crate::stack_config::{KeyHeads, StackConfig};
 
 /// Keys and values of one layer, `(kv_heads, positions, head_dim)` each.
 #[derive(Debug)]
@@ -28,10 +29,15 @@ pub(super) struct LayerSpan {
 }
 
 impl LayerSpan {
-    /// Zeros for the given key heads and head dimension, and number of positions.
-    pub(super) fn zeros((heads, head_dim): (usize, usize), len: usize, dtype: DType, device: &Device) -> Result<Self> {
-        let zeros = || Tensor::zeros((heads, len, head_dim), dtype, device);
+    /// Zeros for these key heads and number of positions.
+    pub(super) fn zeros(heads: KeyHeads, len: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let zeros = || Tensor::zeros((heads.count, len, heads.dim), dtype, device);
         Ok(Self { keys: zeros()?, values: zeros()? })
+    }
+
+    /// The same on a device.
+    pub(super) fn moved(&self, device: &Device) -> Result<Self> {
+        Ok(Self { keys: moved(&self.keys, device)?, values: moved(&self.values, device)? })
     }
 
     /// A contiguous range of positions.
@@ -147,7 +153,7 @@ struct PartialAttention {
 impl AttentionPlan {
     pub(super) fn new(
         texts: &[AttendingRows],
-        config: &StackConfig,
+        (config, heads): (&StackConfig, KeyHeads),
         sight: Sight,
         bias: Option<&DistanceBias>,
         (device, dtype): (&Device, DType),
@@ -155,8 +161,8 @@ impl AttentionPlan {
         let factor = f64::from(config.score_scale) / config.score_cap.map_or(1.0, f64::from);
         let mut plan = Self {
             num_heads: config.num_heads,
-            num_kv_heads: config.num_kv_heads,
-            head_dim: config.head_dim,
+            num_kv_heads: heads.count,
+            head_dim: heads.dim,
             factor,
             // In bf16, scaling by other factors than powers of two would round again. Relative position products are
             // scaled together with the others.
@@ -175,7 +181,7 @@ impl AttentionPlan {
         // Flash attention would copy shared positions for each text.
         #[cfg(feature = "flash-attn")]
         if is_plain && shared.is_empty() {
-            plan.flash = FlashPlan::new(texts, config, sight, (device, dtype))?;
+            plan.flash = FlashPlan::new(texts, (config, heads), sight, (device, dtype))?;
             if plan.flash.is_some() {
                 return Ok(plan);
             }
@@ -188,8 +194,7 @@ impl AttentionPlan {
             plan.shared.push(SharedStretch::new(keys, texts, config.num_heads, device)?);
         }
         let pieces = pieces(texts, sight, &shared, config.num_heads);
-        let heads = (config.num_heads, config.num_kv_heads * config.head_dim);
-        let (stacks, places, results) = stacked(&pieces, heads, all);
+        let (stacks, places, results) = stacked(&pieces, (config.num_heads, heads.width()), all);
         let stack = |pieces: &Vec<&StackPiece>| PieceStack::new(pieces, sight, bias, config, device);
         plan.stacks = stacks.iter().map(stack).collect::<Result<_>>()?;
         plan.stack_places = result_places(&places, results, device)?;

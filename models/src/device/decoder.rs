@@ -8,6 +8,7 @@ use super::IDLE_ROWS;
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
 use super::layer::DeviceRows;
+use super::layer_inputs::DeviceLayerInputs;
 use super::stack::{DeviceStack, join};
 use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::DecoderConfig;
@@ -20,6 +21,7 @@ use crate::row_range::RowRange;
 /// A decoder on a candle device.
 pub(super) struct DeviceDecoder {
     embeddings: DeviceEmbeddings,
+    layer_inputs: Option<DeviceLayerInputs>,
     stack: DeviceStack,
     head: DeviceHead,
     frequencies: Vec<Vec<f32>>,
@@ -41,6 +43,7 @@ impl DeviceDecoder {
         let weight = loader.in_f32().matrix(name, RowRange::all(outputs), config.hidden_size)?;
         Ok(Self {
             embeddings: DeviceEmbeddings::load(loader, &embeddings)?,
+            layer_inputs: DeviceLayerInputs::load(&loader.under(MODEL), &config)?,
             stack: DeviceStack::load(&loader.under(MODEL), config.stack())?,
             head: DeviceHead { weight, bias: None, scale: config.logit_scale, cap: config.logit_cap },
             frequencies: frequencies(loader.weights.source, &config)?,
@@ -57,7 +60,11 @@ impl PackedDecoder for DeviceDecoder {
         let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, s.start())).collect();
         // First, because it rejects tokens outside the vocabulary.
         let x = self.embeddings.rows(&texts)?;
-        let plan = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, self.config.rope_layout))?;
+        let mut plan = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, self.config.rope_layout))?;
+        if let Some(inputs) = &self.layer_inputs {
+            let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
+            plan.layer_inputs = Some(inputs.compute(&x, &tokens)?);
+        }
         let segments: Vec<&PackedSegment> = segments.iter().collect();
         let (hidden, spans) = self.stack.decode(x, plan, &segments, taps)?;
         Ok(PackedOutput { hidden, spans: spans.into_iter().map(Arc::new).collect() })

@@ -5,7 +5,7 @@ use candle_flash_attn::flash_attn_varlen_windowed;
 
 use super::attention::{AttendingRows, LayerSpan, Sight};
 use super::limits::{BF16_CAPABILITY, ComputeCapability};
-use crate::stack_config::StackConfig;
+use crate::stack_config::{KeyHeads, StackConfig};
 
 /// Whether flash attention supports this head dimension. candle has kernels for 32, 64, 96, 128, 160, 192, 224, 256 and
 /// 512, and uses the next larger one. `scripts/gpu/nvcc` compiles only those that known models need: 32, 64, 96, 128
@@ -31,7 +31,7 @@ impl FlashPlan {
     /// compiled for cards older than bf16 requires would compute nothing.
     pub(super) fn new(
         texts: &[AttendingRows],
-        config: &StackConfig,
+        (config, heads): (&StackConfig, KeyHeads),
         sight: Sight,
         (device, dtype): (&Device, DType),
     ) -> Result<Option<Self>> {
@@ -39,7 +39,7 @@ impl FlashPlan {
             || dtype != DType::BF16
             || ComputeCapability::of_kernels().is_some_and(|kernels| kernels < BF16_CAPABILITY)
             || config.score_cap.is_some()
-            || !has_kernel(config.head_dim)
+            || !has_kernel(heads.dim)
         {
             return Ok(None);
         }

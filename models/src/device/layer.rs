@@ -10,9 +10,10 @@ use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Si
 use super::distances::DeviceLayerDistances;
 use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
+use super::stack::moved;
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{AttentionWeights, LayerWeights, PartNorms};
-use crate::stack_config::{LayerSight, StackConfig};
+use crate::layer::{AttentionWeights, LayerInputWeights, LayerWeights, PartNorms};
+use crate::stack_config::{KeyHeads, LayerSight, StackConfig};
 use crate::transformer::TextRows;
 
 impl PartNorms<DeviceNorm> {
@@ -60,14 +61,18 @@ pub(super) struct BatchPlan<'a> {
     stages: Vec<StagePlan>,
     /// One for each layer with relative position terms.
     distances: &'a [DeviceLayerDistances],
+    /// The inputs of all layers beside the residual stream, `(tokens, layers · width)`.
+    pub(super) layer_inputs: Option<Tensor>,
     stack: &'a StackConfig,
+    /// Where each layer's keys and values are in the pool.
+    slots: Vec<usize>,
 }
 
 /// The plan shared by the layers of one device.
 struct StagePlan {
     layers: Range<usize>,
-    /// One for each window size.
-    attention: Vec<(Option<usize>, AttentionPlan)>,
+    /// One for each window size and shape of key heads.
+    attention: Vec<((Option<usize>, KeyHeads), AttentionPlan)>,
     /// Cross-attention, if there are sources.
     to_sources: Option<AttentionPlan>,
     rotations: Vec<BatchRotation>,
@@ -133,7 +138,9 @@ impl<'a> BatchPlan<'a> {
             own,
             sources: pools.sources.map(KvPool::read),
             distances,
+            layer_inputs: None,
             stack,
+            slots: stack.key_slots(),
         })
     }
 
@@ -152,21 +159,20 @@ impl StagePlan {
         (ropes, layout): Rotations<'_>,
         dtype: DType,
     ) -> Result<Self> {
-        let plan =
-            |rows, sight, bias: Option<&DistanceBias>| AttentionPlan::new(rows, stack, sight, bias, (device, dtype));
-        let mut attention: Vec<(Option<usize>, AttentionPlan)> = Vec::new();
-        for LayerSight { window, .. } in &stack.layers[layers.clone()] {
-            if attention.iter().all(|(of, _)| of != window) {
-                let sight = if stack.bidirectional {
-                    Sight::Around { window: *window }
-                } else {
-                    Sight::UpToOwn { window: *window }
-                };
-                attention.push((*window, plan(of_own, sight, bias.as_ref())?));
+        let plan = |rows, heads, sight, bias: Option<&DistanceBias>| {
+            AttentionPlan::new(rows, (stack, heads), sight, bias, (device, dtype))
+        };
+        let mut attention: Vec<((Option<usize>, KeyHeads), AttentionPlan)> = Vec::new();
+        for layer in layers.clone() {
+            let (window, heads) = (stack.layers[layer].window, stack.key_heads(layer));
+            if attention.iter().all(|(of, _)| *of != (window, heads)) {
+                let sight = if stack.bidirectional { Sight::Around { window } } else { Sight::UpToOwn { window } };
+                attention.push(((window, heads), plan(of_own, heads, sight, bias.as_ref())?));
             }
         }
         // No relative bias: a source and the decoder text do not share positions.
-        let to_sources = to_sources.map(|rows| plan(rows, Sight::Around { window: None }, None)).transpose()?;
+        let heads = stack.key_heads(layers.start);
+        let to_sources = to_sources.map(|rows| plan(rows, heads, Sight::Around { window: None }, None)).transpose()?;
         let rotations =
             ropes.iter().map(|rope| BatchRotation::new(texts, *rope, layout, device)).collect::<Result<_>>()?;
         let temperatures = stack.temperature.map(|temperature| {
@@ -177,8 +183,8 @@ impl StagePlan {
         Ok(Self { layers: layers.clone(), attention, to_sources, rotations, temperatures: temperatures.transpose()? })
     }
 
-    fn attention(&self, window: Option<usize>) -> &AttentionPlan {
-        &self.attention.iter().find(|(of, _)| *of == window).expect("a plan for each window").1
+    fn attention(&self, window: Option<usize>, heads: KeyHeads) -> &AttentionPlan {
+        &self.attention.iter().find(|(of, _)| *of == (window, heads)).expect("a plan for each kind of layer").1
     }
 }
 
@@ -225,27 +231,35 @@ impl BatchRotation {
 impl AttentionWeights<DeviceLinear, DeviceNorm> {
     /// Maps `(tokens, hidden_size)` to the same shape and stores keys and values in the plan's spans.
     fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
-        let (stage, head_dim, LayerSight { window, rotation }) =
-            (plan.stage(layer), plan.stack.head_dim, plan.stack.layers[layer]);
+        let (stage, of_keys, LayerSight { window, rotation, .. }) =
+            (plan.stage(layer), plan.stack.key_heads(layer), plan.stack.layers[layer]);
         let rotation = rotation.map(|which| &stage.rotations[which]);
         let of_all_heads = plan.stack.names.head_norms.is_some_and(|norms| norms.of_all_heads);
         // Norms come before rotation, as in our kernels.
-        let rotated = |linear: &DeviceLinear, norm: &Option<DeviceNorm>| {
+        let rotated = |made: Tensor, norm: &Option<DeviceNorm>| {
             let normed = |x: Tensor, is_here: bool| {
                 norm.as_ref().filter(|_| is_here).map_or(Ok(x.clone()), |norm| norm.forward(&x))
             };
-            let heads = heads(&normed(linear.forward(x)?, of_all_heads)?, head_dim)?; // (heads, tokens, head_dim)
+            let heads = heads(&normed(made, of_all_heads)?, of_keys.dim)?; // (heads, tokens, head_dim)
             let heads = normed(heads, !of_all_heads)?;
             rotation.map_or(Ok(heads.clone()), |rotation| rotation.apply(&heads))
         };
-        let mut q = rotated(&self.query, &self.query_norm)?;
+        let mut q = rotated(self.query.forward(x)?, &self.query_norm)?;
         if let Some(factors) = &stage.temperatures {
             q = q.broadcast_mul(factors)?;
         }
-        let values = heads(&self.value.forward(x)?, head_dim)?;
-        let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values };
-        let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(layer, &batch))?;
-        self.output.forward(&stage.attention(window).attend(&q, all, plan.distances.get(layer))?)
+        let attention = stage.attention(window, of_keys);
+        let Some(key) = &self.key else {
+            let own = plan.own.as_ref().expect("keys of other layers are kept in a pool");
+            let all = own.layer(plan.slots[layer]).moved(x.device())?;
+            return self.output.forward(&attention.attend(&q, &all, plan.distances.get(layer))?);
+        };
+        let keys = key.forward(x)?;
+        let values = heads(&self.value.as_ref().map_or(Ok(keys.clone()), |value| value.forward(x))?, of_keys.dim)?;
+        let values = self.value_norm.as_ref().map_or(Ok(values.clone()), |norm| norm.forward(&values))?;
+        let batch = LayerSpan { keys: rotated(keys, &self.key_norm)?, values };
+        let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(plan.slots[layer], &batch))?;
+        self.output.forward(&attention.attend(&q, all, plan.distances.get(layer))?)
     }
 
     /// Adds the cross-attention output to the residual stream.
@@ -260,7 +274,9 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
 
     /// Cross-attention keys and values of sources, from the encoder's `(tokens, hidden_size)`.
     pub(super) fn read_sources(&self, x: &Tensor, head_dim: usize) -> Result<LayerSpan> {
-        let of = |linear: &DeviceLinear| heads(&linear.forward(x)?, head_dim);
+        let of = |linear: &Option<DeviceLinear>| {
+            heads(&linear.as_ref().expect("attention to sources has keys and values").forward(x)?, head_dim)
+        };
         Ok(LayerSpan { keys: of(&self.key)?, values: of(&self.value)? })
     }
 }
@@ -285,7 +301,21 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
         }
         let norms = &self.feed_forward.norms;
         let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?)?;
-        norms.sum(&x, &y, plan.stack)
+        let mut x = norms.sum(&x, &y, plan.stack)?;
+        if let Some((input, all)) = self.input.as_ref().zip(plan.layer_inputs.as_ref()) {
+            x = (&x + input.forward(&x, all, (layer, plan.stack.activation))?)?;
+        }
+        self.scale.map_or(Ok(x.clone()), |scale| x * f64::from(scale))
+    }
+}
+
+impl LayerInputWeights<DeviceLinear, DeviceNorm> {
+    /// What the layer makes of its own input, a part of `all`, for the residual stream `(tokens, hidden_size)`.
+    fn forward(&self, x: &Tensor, all: &Tensor, (layer, activation): (usize, Activation)) -> Result<Tensor> {
+        let gate = activate(&self.gate.forward(x)?, activation)?;
+        let width = gate.dim(1)?;
+        let own = moved(&all.narrow(1, layer * width, width)?, x.device())?;
+        self.norm.forward(&self.output.forward(&(gate * own)?)?)
     }
 }
 

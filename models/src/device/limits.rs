@@ -85,11 +85,13 @@ fn is_memory(line: &str) -> bool {
 /// Elements per row of the largest tensor.
 fn widest(c: &StackConfig) -> usize {
     let distances = c.disentangled.as_ref().map_or(0, |of| c.num_heads * 2 * of.span);
+    let inputs = c.layer_inputs.map_or(0, |width| width * c.layers.len());
     let chosen = c.experts.map_or(1, |experts| experts.chosen);
     (chosen * c.hidden_size.max(c.intermediate_size))
         .max(c.widest_feed_forward())
-        .max(c.num_heads * c.head_dim)
+        .max(c.widest_queries())
         .max(distances)
+        .max(inputs)
 }
 
 /// Checks that this many rows can run at once.
@@ -101,13 +103,13 @@ pub(super) fn check_rows(rows: usize, config: &StackConfig) -> Result<()> {
 
 /// Checks that a row can see this many positions.
 pub(super) fn check_positions(positions: usize, config: &StackConfig) -> Result<()> {
-    let most = MOST_ELEMENTS / config.num_heads.max(config.num_kv_heads * config.head_dim).max(1);
+    let most = MOST_ELEMENTS / config.num_heads.max(config.widest_keys()).max(1);
     if positions > most { Err(DeviceLimitError::Positions { positions, most }.into()) } else { Ok(()) }
 }
 
-/// Maximum number of positions in a key tensor with these heads and head dimension.
-pub(super) fn most_positions((heads, head_dim): (usize, usize)) -> usize {
-    MOST_ELEMENTS / (heads * head_dim).max(1)
+/// Maximum number of positions in a key tensor with this many elements per position.
+pub(super) fn most_positions(width: usize) -> usize {
+    MOST_ELEMENTS / width.max(1)
 }
 
 /// Checks that the host has this much memory. Otherwise the system may kill the process without a message.
@@ -116,9 +118,9 @@ pub(super) fn check_host_memory(bytes: usize) -> Result<()> {
     reserved.map_err(|_| DeviceLimitError::Memory(format!("cannot allocate {bytes} bytes for keys and values")).into())
 }
 
-/// Checks that one layer can hold keys of this shape for this many positions.
-pub(super) fn check_cache(positions: usize, (heads, head_dim): (usize, usize)) -> Result<()> {
-    let most = most_positions((heads, head_dim));
+/// Checks that one layer can hold keys with this many elements per position for this many positions.
+pub(super) fn check_cache(positions: usize, width: usize) -> Result<()> {
+    let most = most_positions(width);
     if positions > most { Err(DeviceLimitError::Cache { positions, most }.into()) } else { Ok(()) }
 }
 
@@ -223,7 +225,7 @@ mod tests {
         check_positions(2_097_151, &llama).expect("fit");
         let (message, _) = limit(check_positions(2_097_152, &llama));
         assert_eq!(message, "a text of 2097152 positions is too long: the kernels of the device support 2097151");
-        let (message, help) = limit(check_cache(2_097_152, (8, 128)));
+        let (message, help) = limit(check_cache(2_097_152, 8 * 128));
         assert!(message.starts_with("keys and values of 2097152 positions") && help.contains("--compute cache-budget"));
         // Each row goes through as many experts as it chooses.
         let experts = Some(crate::ExpertChoice::softmax(8, 2, true));

@@ -9,6 +9,7 @@ use super::limits::MOST_ELEMENTS;
 use super::placement::first_layers;
 use super::weights::WIDENED_WEIGHTS;
 use crate::decoder::EMBEDDING;
+use crate::layer_inputs;
 use crate::stack_config::StackConfig;
 use crate::{Arithmetic, ModelConfig, WeightSource, WeightType};
 
@@ -159,7 +160,7 @@ fn layer_of(stacks: &[StackConfig], name: &str) -> Option<usize> {
 fn is_embedding(config: &ModelConfig, name: &str) -> bool {
     let ends = |names: &[&str]| names.iter().any(|end| name.ends_with(end));
     match config {
-        ModelConfig::Decoder(_) => name == EMBEDDING,
+        ModelConfig::Decoder(_) => name == EMBEDDING || name.ends_with(layer_inputs::TABLE),
         ModelConfig::EncoderDecoder(config) => ends(config.encoder.0.tokens) || ends(config.decoder.0.tokens),
         ModelConfig::Encoder(config) => ends(config.embeddings.tokens),
         ModelConfig::Bridged(_) => false,
@@ -185,12 +186,13 @@ impl LayerMemory {
     pub fn new(source: &dyn WeightSource, config: &ModelConfig, arithmetic: Arithmetic) -> Self {
         let exact = arithmetic == Arithmetic::Exact;
         let (stacks, size) = (config.stacks(), if exact { 4 } else { 2 });
-        let cached = |stack: &StackConfig| {
-            let bytes = 2 * stack.num_kv_heads * stack.head_dim * size;
-            HeldBytes { cache_per_token: if stack.bidirectional { 0 } else { bytes as u64 }, ..HeldBytes::default() }
+        let cached = |stack: &StackConfig, layer: usize| {
+            let is_kept = !stack.bidirectional && stack.keys_layer(layer) == layer;
+            let bytes = 2 * stack.key_heads(layer).width() * size;
+            HeldBytes { cache_per_token: if is_kept { bytes as u64 } else { 0 }, ..HeldBytes::default() }
         };
-        let mut layers: Vec<HeldBytes> =
-            stacks.iter().flat_map(|stack| vec![cached(stack); stack.layers.len()]).collect();
+        let of_stack = |stack: &StackConfig| (0..stack.layers.len()).map(|at| cached(stack, at)).collect::<Vec<_>>();
+        let mut layers: Vec<HeldBytes> = stacks.iter().flat_map(of_stack).collect();
         let mut behind = HeldBytes::default();
         for name in source.names() {
             let Some(held) = held_tensor(source, config, &name, exact) else { continue };
@@ -260,7 +262,8 @@ fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exac
 impl BatchShape {
     fn new(stacks: &[StackConfig], size: usize, (vocabulary, widened_head): (usize, u64)) -> Self {
         let most = |of: &dyn Fn(&StackConfig) -> usize| stacks.iter().map(of).max().unwrap_or(0);
-        let keys = |c: &StackConfig| c.num_kv_heads * c.head_dim;
+        let keys = StackConfig::widest_keys;
+        let inputs = |c: &StackConfig| c.layer_inputs.map_or(0, |width| width * c.layers.len());
         let windows: Vec<_> = stacks.iter().flat_map(|c| c.layers.iter().map(|layer| layer.window)).collect();
         let mut kinds = windows.clone();
         kinds.sort_unstable();
@@ -268,11 +271,12 @@ impl BatchShape {
         Self {
             size,
             // The residual stream and its norm; queries, stacked queries and the result; new keys and values.
-            around_attention: most(&|c| 2 * c.hidden_size + 3 * c.num_heads * c.head_dim + 2 * keys(c)),
+            around_attention: most(&|c| inputs(c) + 2 * c.hidden_size + 3 * c.widest_queries() + 2 * keys(c)),
             around_feed_forward: most(&|c| {
                 // One result per chosen expert, in f32: as read and weighted.
                 let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
-                3 * c.hidden_size + 3 * c.widest_feed_forward() + of_experts
+                // While they are computed, three copies of the inputs of layers exist, and before that none.
+                (inputs(c) + 3 * c.hidden_size + 3 * c.widest_feed_forward() + of_experts).max(3 * inputs(c))
             }),
             heads: (most(&|c| c.num_heads), most(&keys)),
             window: windows.into_iter().collect::<Option<Vec<_>>>().and_then(|windows| windows.into_iter().max()),

@@ -14,6 +14,7 @@ mod experts;
 mod flash;
 mod head;
 mod layer;
+mod layer_inputs;
 mod limits;
 mod list;
 mod memory;

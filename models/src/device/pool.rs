@@ -9,6 +9,7 @@ use candle_core::{DType, Device, Result};
 
 use super::attention::LayerSpan;
 use super::limits::{check_cache, check_host_memory, most_positions};
+use crate::stack_config::KeyHeads;
 
 /// Maximum number of pieces that a batch is written in; with more, the pool grows instead.
 const MOST_PIECES: usize = 8;
@@ -30,8 +31,8 @@ pub(super) struct SlotSpan {
 pub(super) struct KvPool {
     layers: Mutex<Vec<LayerSpan>>,
     counts: Arc<Mutex<SlotCounts>>,
-    /// Key heads and head dimension.
-    shape: (usize, usize),
+    /// Of each layer.
+    shapes: Vec<KeyHeads>,
     dtype: DType,
 }
 
@@ -130,16 +131,14 @@ impl Drop for SlotSpan {
 }
 
 impl KvPool {
-    /// An empty pool for layers on these devices.
-    pub(super) fn new<'a>(
-        layers: impl Iterator<Item = &'a Device>,
-        shape: (usize, usize),
-        dtype: DType,
-    ) -> Result<Self> {
+    /// An empty pool for layers on these devices with these key heads.
+    pub(super) fn new<'a>(layers: impl Iterator<Item = (&'a Device, KeyHeads)>, dtype: DType) -> Result<Self> {
         // One slot: devices do not allocate empty tensors.
-        let layers = layers.map(|device| LayerSpan::zeros(shape, 1, dtype, device)).collect::<Result<_>>()?;
+        let (devices, shapes): (Vec<_>, Vec<_>) = layers.unzip();
+        let layers = devices.iter().zip(&shapes).map(|(device, heads)| LayerSpan::zeros(*heads, 1, dtype, device));
+        let layers = layers.collect::<Result<_>>()?;
         let counts = Arc::new(Mutex::new(SlotCounts(vec![0])));
-        Ok(Self { layers: Mutex::new(layers), counts, shape, dtype })
+        Ok(Self { layers: Mutex::new(layers), counts, shapes, dtype })
     }
 
     /// Locks the pool for reading, without slots for new rows.
@@ -180,15 +179,16 @@ impl KvPool {
             let counts = lock(&self.counts);
             (counts.0.len(), counts.missing(len))
         };
-        check_cache(before + missing, self.shape)?;
-        let capacity = (before + missing.max(FEW.min(before / 4))).min(most_positions(self.shape));
+        let widest = self.shapes.iter().map(|heads| heads.width()).max().unwrap_or(0);
+        check_cache(before + missing, widest)?;
+        let capacity = (before + missing.max(FEW.min(before / 4))).min(most_positions(widest));
         // One layer at a time: two copies of all layers would need twice the memory.
-        for layer in layers.iter_mut() {
+        for (layer, heads) in layers.iter_mut().zip(&self.shapes) {
             let device = layer.keys.device();
             if device.is_cpu() {
-                check_host_memory(2 * capacity * self.shape.0 * self.shape.1 * self.dtype.size_in_bytes())?;
+                check_host_memory(2 * capacity * heads.width() * self.dtype.size_in_bytes())?;
             }
-            let grown = LayerSpan::zeros(self.shape, capacity, self.dtype, device)?;
+            let grown = LayerSpan::zeros(*heads, capacity, self.dtype, device)?;
             grown.keys.slice_set(&layer.keys, 1, 0)?;
             grown.values.slice_set(&layer.values, 1, 0)?;
             *layer = grown;
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn pool() -> KvPool {
-        KvPool::new([&Device::Cpu].into_iter(), (1, 2), DType::F32).expect("small")
+        KvPool::new([(&Device::Cpu, KeyHeads { count: 1, dim: 2 })].into_iter(), DType::F32).expect("small")
     }
 
     /// Allocates one text.

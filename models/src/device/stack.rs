@@ -14,7 +14,7 @@ use crate::disentangled::Disentangled;
 use crate::layer::{StackWeights, WeightLoader as _};
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
 use crate::row_range::RowRange;
-use crate::stack_config::StackConfig;
+use crate::stack_config::{KeyHeads, StackConfig};
 
 /// Layers on one device, or in stages on several.
 pub(super) struct DeviceStack {
@@ -32,7 +32,7 @@ pub(super) struct DeviceStack {
 
 /// Copies `x` to a device through the host, synchronously. A direct copy between devices could still be reading `x`
 /// when its memory is reused.
-fn moved(x: &Tensor, device: &Device) -> Result<Tensor> {
+pub(super) fn moved(x: &Tensor, device: &Device) -> Result<Tensor> {
     if x.device().same_device(device) { Ok(x.clone()) } else { x.to_device(&Device::Cpu)?.to_device(device) }
 }
 
@@ -79,10 +79,9 @@ impl DeviceStack {
         };
         let stages: Vec<LayerGroup> =
             loader.stages(config.layers.len()).into_iter().map(stage).collect::<std::result::Result<_, _>>()?;
-        let pool = || {
-            let devices = stages.iter().flat_map(|stage| stage.layers.clone().map(|_| &stage.device));
-            KvPool::new(devices, (config.num_kv_heads, config.head_dim), loader.dtype)
-        };
+        let devices: Vec<&Device> =
+            stages.iter().flat_map(|stage| stage.layers.clone().map(|_| &stage.device)).collect();
+        let pool = || KvPool::new(config.own_key_heads().map(|(layer, heads)| (devices[layer], heads)), loader.dtype);
         Ok(Self {
             pool: (!config.bidirectional).then(pool).transpose()?,
             sources: config.names.cross.map(|_| pool()).transpose()?,
@@ -168,9 +167,11 @@ impl DeviceStack {
 
     /// Bytes of a new span of that many tokens, on the device with the most layers.
     pub(super) fn cache_bytes(&self, tokens: usize) -> usize {
-        let width = self.config.num_kv_heads * self.config.head_dim;
-        let layers = self.stages.iter().map(|stage| stage.layers.len()).max().unwrap_or(0);
-        2 * layers * tokens * width * self.dtype.size_in_bytes()
+        let own: Vec<(usize, KeyHeads)> = self.config.own_key_heads().collect();
+        let width = |stage: &LayerGroup| -> usize {
+            own.iter().filter(|(layer, _)| stage.layers.contains(layer)).map(|(_, heads)| heads.width()).sum()
+        };
+        2 * self.stages.iter().map(width).max().unwrap_or(0) * tokens * self.dtype.size_in_bytes()
     }
 }
 

@@ -131,6 +131,10 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Ok(DeviceLinear { weight, bias })
     }
 
+    fn plain_norm(&self, width: usize, (_, eps): (NormKind, f64)) -> Loaded<DeviceNorm> {
+        Ok(DeviceNorm { weight: self.arrived(vec![1.0; width], &[width])?, bias: None, eps: eps as f32 })
+    }
+
     fn elements(&self, name: &str, len: usize) -> Loaded<Vec<f32>> {
         Ok(self.weights.floats(name, &[len])?)
     }

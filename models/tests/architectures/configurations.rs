@@ -69,6 +69,11 @@ fn what_a_file_leaves_out_is_what_transformers_takes() {
     let none = json!({ "attn_logit_softcapping": null, "final_logit_softcapping": null });
     let none = decoder(&changed("gemma2", &none));
     assert_eq!((none.score_cap, none.logit_cap), (None, None));
+    let bare = json!({ "per_layer_config": null, "rope_parameters": null, "num_kv_shared_layers": null });
+    let bare = decoder(&changed("gemma4_text", &bare));
+    assert_eq!((bare.ropes[0].theta, bare.ropes[0].rotary_dim, bare.ropes[1].theta), (1e6, Some(512), 1e4));
+    assert_eq!(without("gemma4_text", "sliding_window").layers[0].window, Some(512));
+    assert_eq!(without("gemma4_text", "hidden_size_per_layer_input").layer_inputs.map(|of| of.width), Some(256));
     for name in ["gemma2", "gemma3_text"] {
         let windows: Vec<_> = without(name, "sliding_window").layers.iter().filter_map(|layer| layer.window).collect();
         assert!(!windows.is_empty() && windows.iter().all(|window| *window == 4096), "{name}: {windows:?}");
@@ -96,6 +101,9 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         // Of the layer that predicts further tokens.
         ("glm4_moe", "model.layers.3.eh_proj.weight"),
         ("glm4_moe", "model.layers.3.mlp.gate.e_score_correction_bias"),
+        ("gemma4_text", "model.layers.3.self_attn.k_proj.weight"),
+        ("gemma4_text", "model.layers.5.self_attn.v_proj.weight"),
+        ("gemma4_text", "model.layers.4.self_attn.k_norm.weight"),
     ] {
         assert!(is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -111,6 +119,9 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("glm4_moe", "model.layers.4.eh_proj.weight"),
         ("glm4_moe", "model.layers.2.mlp.gate.bias"),
         ("glm4", "model.layers.2.eh_proj.weight"),
+        ("gemma4_text", "model.layers.2.self_attn.k_proj.weight"),
+        ("gemma4_text", "model.layers.3.self_attn.q_norm.weight"),
+        ("gemma4_text", "model.layers.9.self_attn.k_proj.weight"),
     ] {
         assert!(!is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -264,6 +275,36 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
 }
 
 #[test]
+fn what_a_gemma_4_does_not_honour_is_refused_by_name() {
+    let one_rope = json!({ "rope_type": "default", "rope_theta": 1e4 });
+    let all = |kind: &str| json!({ "layer_types": vec![kind; 6] });
+    for (changes, field) in [
+        (json!({ "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2 }), "enable_moe_block"),
+        (json!({ "use_bidirectional_attention": "all" }), "use_bidirectional_attention"),
+        (json!({ "num_kv_shared_layers": 6 }), "num_kv_shared_layers"),
+        (json!({ "num_kv_shared_layers": 5 }), "num_kv_shared_layers"),
+        (json!({ "num_kv_shared_layers": -1 }), "num_kv_shared_layers"),
+        (json!({ "per_layer_config": { "1": { "head_dim": 32 } } }), "per_layer_config"),
+        (json!({ "per_layer_config": { "9": { "head_dim": 32 } } }), "per_layer_config"),
+        (json!({ "per_layer_config": { "0": { "sliding_window": 3 } } }), "sliding_window"),
+        (json!({ "per_layer_config": null, "global_head_dim": 33 }), "global_head_dim"),
+        (all("sliding_attention"), "layer_types"),
+        (all("chunked_attention"), "layer_types"),
+        (json!({ "sliding_window": null }), "sliding_window"),
+        (json!({ "rope_parameters": { "full_attention": one_rope } }), "sliding_attention"),
+        (json!({ "rope_parameters": one_rope }), "full_attention"),
+        (json!({ "rope_theta": 1e4 }), "rope_theta"),
+        (json!({ "query_pre_attn_scalar": 256 }), "query_pre_attn_scalar"),
+        (json!({ "vocab_size_per_layer_input": null }), "vocab_size_per_layer_input"),
+        (json!({ "hidden_activation": "mish" }), "hidden_act"),
+    ] {
+        assert_refused("gemma4_text", &changes, field);
+    }
+    let counts = json!({ "per_layer_config": null, "num_global_key_value_heads": 3 });
+    assert_refused("gemma4-keys-as-values", &counts, "num_global_key_value_heads");
+}
+
+#[test]
 fn the_same_said_otherwise_is_the_same() {
     for (name, changes) in [
         (
@@ -314,6 +355,12 @@ fn the_same_said_otherwise_is_the_same() {
         ),
         // The reference's default base.
         ("llama-head-dim", json!({ "rope_theta": null })),
+        // As published files have it.
+        ("gemma4_text", json!({ "per_layer_config": null, "global_head_dim": 32, "num_global_key_value_heads": 1 })),
+        (
+            "gemma4-keys-as-values",
+            json!({ "per_layer_config": null, "global_head_dim": 32, "num_global_key_value_heads": 1 }),
+        ),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

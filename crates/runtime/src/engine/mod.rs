@@ -23,6 +23,8 @@ mod device_checks;
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]
+mod gemma3_tests;
+#[cfg(test)]
 mod generate_tests;
 #[cfg(test)]
 mod golden_tests;

@@ -29,8 +29,8 @@ const BYTE: i64 = 6;
 
 impl Tokenizer {
     /// Builds the tokenizer from the file's `tokenizer.ggml.*` metadata. Kinds: `gpt2` (byte-level merges, split into
-    /// words by `tokenizer.ggml.pre`), `llama` (sentencepiece, from the scores of pieces), `t5` (sentencepiece's
-    /// unigram model) and `bert` (`WordPiece`).
+    /// words by `tokenizer.ggml.pre`), `llama` (sentencepiece, from the scores of pieces), `gemma4` (sentencepiece,
+    /// from merges), `t5` (sentencepiece's unigram model) and `bert` (`WordPiece`).
     ///
     /// Text gets a beginning-of-sequence token if `add_bos_token` says so; by default always for `llama`, and depending
     /// on the family for `gpt2`.
@@ -42,12 +42,13 @@ impl Tokenizer {
         match vocabulary.model {
             "gpt2" => byte_level(&vocabulary),
             "llama" => sentencepiece(&vocabulary),
+            "gemma4" => gguf_pieces::merged(&vocabulary),
             "t5" => gguf_pieces::unigram(&vocabulary),
             "bert" => gguf_pieces::wordpiece(&vocabulary),
             other => {
                 let why = format!(
-                    "`{other}` is not supported; gpt2 (byte-level), llama and t5 (sentencepiece) and bert (WordPiece) \
-                     are"
+                    "`{other}` is not supported; gpt2 (byte-level), llama, gemma4 and t5 (sentencepiece) and bert \
+                     (WordPiece) are"
                 );
                 Err(file.metadata_error("tokenizer.ggml.model", why).into())
             }
@@ -116,6 +117,17 @@ impl<'a> GgufVocabulary<'a> {
             names,
             chat_template: chat_template_of_gguf(self.file)?,
         })
+    }
+
+    /// The ids of all tokens, and the merges.
+    pub(super) fn merges(&self) -> Result<(Vocab, Vec<(String, String)>), TokenizerError> {
+        // A duplicate text keeps its first id.
+        let mut vocab = Vocab::with_capacity(self.tokens.len());
+        for (id, token) in self.tokens.iter().enumerate() {
+            vocab.entry(token.to_owned()).or_insert(id as u32);
+        }
+        let merges = read_merges(self.file, &vocab)?;
+        Ok((vocab, merges))
     }
 
     /// Scores of the pieces; each must be a number.
@@ -212,12 +224,7 @@ fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerErr
     let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| {
         file.metadata_error("tokenizer.ggml.merges", source.to_string())
     };
-    // A duplicate text keeps its first id.
-    let mut vocab = Vocab::with_capacity(vocabulary.tokens.len());
-    for (id, token) in vocabulary.tokens.iter().enumerate() {
-        vocab.entry(token.to_owned()).or_insert(id as u32);
-    }
-    let merges = read_merges(file, &vocab)?;
+    let (vocab, merges) = vocabulary.merges()?;
     let bpe = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .ignore_merges(family.ignore_merges)
@@ -257,7 +264,7 @@ fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, 
     let key = "tokenizer.ggml.merges";
     let merges = file
         .strings(key)?
-        .ok_or_else(|| file.metadata_error(key, "it is missing, but a byte-level vocabulary needs it"))?;
+        .ok_or_else(|| file.metadata_error(key, "it is missing, but this kind of vocabulary needs it"))?;
     let mut pairs = Vec::with_capacity(merges.len());
     for (index, merge) in merges.iter().enumerate() {
         // In files of older converters, the first piece may start with a space, so the separator is the first space

@@ -1,7 +1,12 @@
-//! GGUF vocabularies that use models of the `tokenizers` library: sentencepiece's unigram model and `WordPiece`.
+//! GGUF vocabularies that use models of the `tokenizers` library: sentencepiece's unigram model, its merges, and
+//! `WordPiece`.
 
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence as DecoderSequence;
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
-use tokenizers::models::bpe::Vocab;
+use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::replace::ReplacePattern;
@@ -58,6 +63,36 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
     roles.unknown = unknown;
     // Only newer files state this, and the encoder needs it for every text.
     roles.frame[1] = roles.eos.into_iter().collect();
+    Tokenizer::assemble(TokenizerParts {
+        engine: Engine::Library(Box::new(library)),
+        added: vocabulary.added.clone(),
+        roles,
+        spelling: Spelling::Sentencepiece,
+        vocab_size: vocabulary.tokens.len(),
+        newline_ends_word: false,
+        cautions: Vec::new(),
+    })
+}
+
+/// The vocabulary of Gemma 4: a space is `▁`, and merges run over whole texts, as in its `tokenizer.json`. A character
+/// without a piece is its bytes.
+pub(super) fn merged(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+    let (vocab, merges) = vocabulary.merges()?;
+    let mut roles = vocabulary.roles(true)?;
+    roles.unknown = vocabulary.token_id("unknown")?;
+    // Whatever the file says, as in llama.cpp: some converters wrote `false`.
+    (roles.adds_bos, roles.frame[0]) = (roles.bos.is_some(), roles.bos.into_iter().collect());
+    let wrong = |why: LibraryError| vocabulary.file.metadata_error("tokenizer.ggml.merges", why.to_string());
+    let mut model = BPE::builder().vocab_and_merges(vocab, merges).byte_fallback(true).fuse_unk(true);
+    if let Some(unknown) = roles.unknown.and_then(|id| vocabulary.tokens.get(id as usize)) {
+        model = model.unk_token(unknown.to_owned());
+    }
+    let mut library = tokenizers::Tokenizer::new(model.build().map_err(wrong)?);
+    let replace = |from: char, to: char| Replace::new(ReplacePattern::String(from.to_string()), to.to_string());
+    library.with_normalizer(Some(replace(' ', SPACE).map_err(wrong)?)).map_err(wrong)?;
+    let decoders: [DecoderWrapper; 3] =
+        [replace(SPACE, ' ').map_err(wrong)?.into(), ByteFallback::new().into(), Fuse::new().into()];
+    library.with_decoder(Some(DecoderSequence::new(decoders.into())));
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),

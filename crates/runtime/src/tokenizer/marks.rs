@@ -3,8 +3,9 @@
 use super::added::AddedToken;
 
 /// Names of end-of-turn tokens that checkpoints may not list.
-const TURN_ENDS: [&str; 7] =
-    ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
+const TURN_ENDS: [&str; 8] = [
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|end_of_text|>", "<|endoftext|>",
+];
 /// End of an assistant's turn in the harmony format.
 const RETURN: &str = "<|return|>";
 

@@ -206,6 +206,18 @@ impl GgufMetadata for GgufFile {
         Ok(self.texts_of(key)?.map(StringTable::len))
     }
 
+    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError> {
+        self.typed(key, "non-negative integers or booleans", |value| match value {
+            MetadataValue::Array(MetadataArray::Uints(values)) => Some(values.clone()),
+            MetadataValue::Array(MetadataArray::Ints(values)) => {
+                values.iter().map(|&v| u64::try_from(v).ok()).collect()
+            }
+            MetadataValue::Array(MetadataArray::Bools(values)) => Some(values.iter().map(|&v| v.into()).collect()),
+            MetadataValue::Bool(value) => Some(vec![u64::from(*value)]),
+            value => value.as_u64().map(|value| vec![value]),
+        })
+    }
+
     fn shape(&self, tensor: &str) -> Option<&[usize]> {
         self.by_name.get(tensor).map(|&index| self.header.tensors[index].shape.as_slice())
     }

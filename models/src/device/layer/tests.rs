@@ -16,7 +16,8 @@ use crate::linear::TensorLoader;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
 use crate::stack_config::{
-    AttentionNames, DenseLayers, HeadNorms, LayerBiases, LayerNames, NormNames, RouterScores, Temperature, usual_scale,
+    AttentionNames, DenseLayers, HeadNorms, LayerBiases, LayerNames, LayerVariant, NormNames, RouterScores,
+    Temperature, usual_scale,
 };
 use crate::transformer::{ForwardPass, LayerStack};
 use crate::{Arithmetic, Compute, ExpertChoice, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
@@ -34,6 +35,8 @@ static PLAIN: LayerNames = LayerNames {
     shared: None,
     dense: None,
     feed_forward_norms: NormNames::stream("second"),
+    layer_input: None,
+    layer_scale: None,
     last_norm: None,
     relative: None,
 };
@@ -67,6 +70,8 @@ static AROUND: LayerNames = LayerNames {
     ..GATED
 };
 
+static INPUTS: LayerNames =
+    LayerNames { layer_input: Some(["i.gate", "i.o", "i.norm"]), layer_scale: Some("scale"), ..GATED };
 static RELATIVE: LayerNames = LayerNames { relative: Some("relative"), ..GATED };
 static CROSS: LayerNames = LayerNames {
     cross: Some(AttentionNames {
@@ -106,6 +111,10 @@ impl WeightLoader<(), ()> for Asked<'_> {
         false
     }
 
+    fn plain_norm(&self, _: usize, _: (NormKind, f64)) -> std::result::Result<(), Infallible> {
+        Ok(())
+    }
+
     fn norm(&self, name: &str, width: usize, (kind, _): (NormKind, f64)) -> std::result::Result<(), Infallible> {
         let (weight, bias) = norm_names(&format!("{}{name}", self.1), kind, |_| false);
         self.0.borrow_mut().extend([Some(weight), bias].into_iter().flatten().map(|name| (name, vec![width])));
@@ -142,6 +151,12 @@ impl WeightSource for BTreeMap<String, Vec<usize>> {
 }
 
 const TOKENS: usize = 7;
+
+/// The inputs of all layers beside the residual stream, if any.
+fn layer_inputs(config: &StackConfig) -> Vec<f32> {
+    numbers(2, TOKENS * config.layers.len() * config.layer_inputs.unwrap_or(0))
+}
+
 /// The relative position table.
 const TABLE: &str = "distances";
 const TABLE_NORM: &str = "distances_norm";
@@ -168,6 +183,9 @@ fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], freque
     let angles = |scale: f32| transformer::RowAngles { all: table(&positions, scale), kept: table(&[], scale) };
     let rotations = transformer::RowRotations { layout: RopeLayout::Halves, tables: SCALES.map(angles).into() };
     let stretches = vec![TextRows { past: &[], source: sources.first(), len: TOKENS }];
+    let inputs = layer_inputs(config);
+    w.layer_inputs.set_len(inputs.len());
+    w.layer_inputs.copy_from_slice(&inputs);
     stack.run(&mut w, &ForwardPass { compute, stretches, wanted: None, rotations: Some(rotations) }, |_, _| ());
     stack.finish(&w, compute)
 }
@@ -188,7 +206,10 @@ fn by_candle(
     let sources = stack.read_sources(&x.narrow(0, 0, SOURCE)?, &ranges([SOURCE]))?;
     let rows = [DeviceRows { past: &[], source: sources.first(), len: TOKENS }];
     let ropes = SCALES.map(|scale| (frequencies, scale));
-    let plan = stack.plan(&rows, (&ropes, RopeLayout::Halves))?;
+    let mut plan = stack.plan(&rows, (&ropes, RopeLayout::Halves))?;
+    let inputs = layer_inputs(config);
+    let of_all = |_| Tensor::from_vec(inputs, (TOKENS, ()), device);
+    plan.layer_inputs = config.layer_inputs.map(of_all).transpose()?;
     let y = stack.run(x, &plan, &mut |_, _| Ok(()))?;
     stack.finish(&y)?.flatten_all()?.to_vec1()
 }
@@ -198,7 +219,7 @@ fn experts(normalised: bool) -> ExpertChoice {
 }
 
 fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
-    LayerSight { window, rotation }
+    LayerSight { window, rotation, ..LayerSight::default() }
 }
 
 /// Configurations with relative position terms.
@@ -227,6 +248,23 @@ fn with_distances(unrotated: &StackConfig) -> Vec<StackConfig> {
     ]
 }
 
+/// Configurations whose second layer differs from the first.
+fn with_variants(base: &StackConfig) -> Vec<StackConfig> {
+    let of = |variant: LayerVariant| StackConfig {
+        layers: vec![sight(None, Some(0)), LayerSight { variant, ..sight(None, Some(1)) }],
+        ..base.clone()
+    };
+    let usual = LayerVariant::default();
+    vec![
+        of(LayerVariant { heads: Some(KeyHeads { count: 1, dim: 16 }), ..usual }),
+        of(LayerVariant { keys_of: Some(0), ..usual }),
+        of(LayerVariant { keys_are_values: true, ..usual }),
+        of(LayerVariant { intermediate_size: Some(56), ..usual }),
+        StackConfig { value_norm: true, ..of(LayerVariant { keys_are_values: true, ..usual }) },
+        StackConfig { names: &INPUTS, layer_inputs: Some(6), ..base.clone() },
+    ]
+}
+
 #[test]
 fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
     let base = StackConfig {
@@ -234,6 +272,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         intermediate_size: 40,
         experts: None,
         layers: vec![sight(None, Some(0)); 2],
+        layer_inputs: None,
         num_heads: 4,
         num_kv_heads: 2,
         head_dim: 8,
@@ -244,6 +283,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         relative: None,
         disentangled: None,
         norm: NormKind::RootMeanSquare,
+        value_norm: false,
         norm_eps: 1e-5,
         norm_first: true,
         first_input_norm: true,
@@ -299,6 +339,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { names: &RELATIVE_CROSS, relative: buckets(false), branch_scale: 0.5, ..unrotated.clone() },
     ]);
     descriptions.extend(with_distances(&unrotated));
+    descriptions.extend(with_variants(&base));
     descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, ..base.clone() }));
     descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, names: &PLAIN, ..base.clone() }));
     let (x, frequencies) = (numbers(1, TOKENS * base.hidden_size), [1.0, 0.4, 0.1, 0.02]);
