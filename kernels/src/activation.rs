@@ -20,14 +20,22 @@ pub enum Activation {
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
+    /// `g · σ(1.702 g)` with `g = min(x, 7)`, which gates `u + 1` with the second product `u` limited to ±7 (Agarwal et
+    /// al. 2025).
+    ClampedSigmoid,
 }
 
 impl Activation {
     /// All activation functions.
-    pub const ALL: [Self; 4] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu];
+    pub const ALL: [Self; 5] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu, Self::ClampedSigmoid];
+    /// The factor in the logistic function of [`ClampedSigmoid`](Self::ClampedSigmoid).
+    pub const CLAMPED_FACTOR: f32 = 1.702;
+    /// The limit of both products of [`ClampedSigmoid`](Self::ClampedSigmoid).
+    pub const CLAMPED_LIMIT: f32 = 7.0;
 }
 
-/// `y = activation(gate) · up`, or `activation(gate)` without `up`.
+/// `y = activation(gate) · up`, or `activation(gate)` without `up`. [`Activation::ClampedSigmoid`] limits `up` and adds
+/// one to it.
 pub fn activate(isa: Isa, activation: Activation, gate: &[f32], up: Option<&[f32]>, y: &mut [f32]) {
     assert!(gate.len() == y.len() && up.is_none_or(|up| up.len() == y.len()), "gate, up and y are of one shape");
     gate.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).enumerate().for_each(|(task, (gate, y))| {
@@ -69,8 +77,17 @@ pub(crate) fn activate_lanes<S: Simd>(
         }
         // In this order, so that NaN stays NaN.
         Activation::Relu => S::max(S::splat(0.0), x),
+        Activation::ClampedSigmoid => {
+            let x = S::min(S::splat(Activation::CLAMPED_LIMIT), x);
+            S::mul(x, sigmoid::<S>(S::mul(S::splat(Activation::CLAMPED_FACTOR), x)))
+        }
     };
     let activated = match up {
+        Some(up) if activation == Activation::ClampedSigmoid => {
+            let limit = Activation::CLAMPED_LIMIT;
+            let up = S::min(S::splat(limit), S::max(S::splat(-limit), S::load(up)));
+            S::mul(activated, S::add(up, S::splat(1.0)))
+        }
         Some(up) => S::mul(activated, S::load(up)),
         None => activated,
     };

@@ -373,6 +373,30 @@ pub fn attention(
     segments: &[AttentionSegment<'_>],
     out: &mut [f32],
 ) {
+    run(isa, (shape, bias, None), queries, segments, out);
+}
+
+/// [`attention`] with one more logit per head in the softmax, its sink: `exp(sink)` is added to the sum of weights, and
+/// no value belongs to it (Xiao et al. 2024; Agarwal et al. 2025). Sinks are neither scaled nor capped.
+pub fn attention_with_sinks(
+    isa: Isa,
+    shape: &AttentionShape,
+    sinks: &[f32],
+    queries: &[f32],
+    segments: &[AttentionSegment<'_>],
+    out: &mut [f32],
+) {
+    assert_eq!(sinks.len(), shape.heads, "a sink for each head");
+    run(isa, (shape, None, Some(sinks)), queries, segments, out);
+}
+
+fn run(
+    isa: Isa,
+    (shape, bias, sinks): (&AttentionShape, Option<ScoreBias<'_>>, Option<&[f32]>),
+    queries: &[f32],
+    segments: &[AttentionSegment<'_>],
+    out: &mut [f32],
+) {
     let width = shape.heads * shape.head_dim;
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
@@ -410,6 +434,7 @@ pub fn attention(
             tasks.extend((0..shape.kv_heads).map(|kv_head| AttentionTask {
                 shape,
                 bias,
+                sinks,
                 queries,
                 segment,
                 first_row: row,
@@ -456,6 +481,8 @@ thread_local! {
 struct AttentionTask<'a> {
     shape: &'a AttentionShape,
     bias: Option<ScoreBias<'a>>,
+    /// One for each head, if there are any.
+    sinks: Option<&'a [f32]>,
     /// Queries of all segments.
     queries: &'a [f32],
     segment: &'a AttentionSegment<'a>,
@@ -521,6 +548,14 @@ impl AttentionTask<'_> {
             None => {}
         }
         scale
+    }
+
+    /// Adds the weight of the query's sink, if there is one, to the sum of weights `exp(scale · (score − max))`.
+    #[inline(always)]
+    fn with_sink<S: Simd>(&self, query: &AttentionQuery, (max, scale): (f32, f32), sum: f32) -> f32 {
+        let Some(sinks) = self.sinks else { return sum };
+        // A sink far above all scores has the largest weight of `exp`, against which the others vanish.
+        sum + S::lanes(S::exp(S::splat(sinks[query.head] - scale * max)))[0]
     }
 }
 

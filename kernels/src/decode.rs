@@ -1,5 +1,5 @@
 //! The block formats of GGUF, each reduced to one form: unsigned integers `u` with `w = d · (u − zero) + m` per group
-//! of 16 or 32.
+//! of 16 or 32. The 4-bit floats of `MXFP4` are codes of such integers.
 //!
 //! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands
 //! this form to f32, tiles to bf16, and dots multiply its integers. The formats follow ggml's published layouts.
@@ -7,15 +7,16 @@
 use half::f16;
 
 use crate::WeightType;
+use crate::weight_type::FLOATS4;
 
 /// The longest block.
 pub(crate) const MAX_BLOCK: usize = 256;
 
 /// A decoded block. The weight type determines which fields are valid.
 pub(crate) struct DecodedBlock {
-    /// Unsigned integers, `block_len` of them.
+    /// Unsigned integers or their codes, `block_len` of them.
     pub(crate) quants: [u8; MAX_BLOCK],
-    /// The scale, an f16.
+    /// The scale, an f16; for `MXFP4` a bf16.
     pub(crate) scale: u16,
     /// The minimum, an f16; it is subtracted for `Q4_K` and `Q5_K`.
     pub(crate) minimum: u16,
@@ -39,7 +40,10 @@ impl DecodedBlock {
     /// The scale `d` and the minimum `m` of a group; `m` is zero for formats without minima.
     #[inline(always)]
     pub(crate) fn group(&self, weight_type: WeightType, group: usize) -> (f32, f32) {
-        let scale = f16::from_bits(self.scale).to_f32();
+        let scale = match weight_type {
+            WeightType::MXFP4 => f32::from_bits(u32::from(self.scale) << 16),
+            _ => f16::from_bits(self.scale).to_f32(),
+        };
         let minimum = f16::from_bits(self.minimum).to_f32();
         match weight_type {
             WeightType::Q4_K | WeightType::Q5_K => {
@@ -64,8 +68,14 @@ impl WeightType {
             Self::Q4_0 => 8,
             Self::Q5_0 => 16,
             Self::Q6_K => 32,
+            Self::MXFP4 => 12,
             _ => 0,
         }
+    }
+
+    /// The integer of each 4-bit code, if weights are codes.
+    pub(crate) const fn codes(self) -> Option<&'static [u8; 16]> {
+        if matches!(self, Self::MXFP4) { Some(&FLOATS4) } else { None }
     }
 
     /// Whether groups have a minimum.
@@ -144,6 +154,12 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut De
         }
         WeightType::Q4_K | WeightType::Q5_K => decode_k45(weight_type, bytes, block),
         WeightType::Q6_K => decode_q6(bytes, block),
+        WeightType::MXFP4 => {
+            // Half of 2^(e − 127), because the integers are twice the floats; below 2⁻¹²⁶ it is denormal.
+            let exponent = u16::from(bytes[0]);
+            block.scale = if exponent < 2 { 0x20 << exponent } else { (exponent - 1) << 7 };
+            nibbles(&bytes[1..17], &mut q[..32]);
+        }
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("plain floats have no blocks"),
     }
 }
@@ -227,8 +243,9 @@ fn expand(weight_type: WeightType, block: &DecodedBlock, out: &mut [f32]) {
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
         let (d, m) = block.group(weight_type, g);
         for (x, q) in out.iter_mut().zip(quants) {
+            let q = weight_type.codes().map_or(*q, |codes| codes[usize::from(*q)]);
             // Zero is subtracted as an integer, which is exact.
-            let product = (i32::from(*q) - weight_type.zero()) as f32 * d;
+            let product = (i32::from(q) - weight_type.zero()) as f32 * d;
             *x = if weight_type.has_minima() { product + m } else { product };
         }
     }

@@ -30,7 +30,7 @@ pub(crate) mod types {
     #[allow(non_camel_case_types, reason = "the names that the formats have")]
     mod named {
         use super::{QuantisedType, WeightType};
-        types!(Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K);
+        types!(Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4);
     }
     pub(crate) use named::*;
 }
@@ -48,6 +48,7 @@ macro_rules! by_type {
             WeightType::Q4_K => $f::<$($($g,)*)? types::Q4_K, 8, true>($($arg),*),
             WeightType::Q5_K => $f::<$($($g,)*)? types::Q5_K, 8, true>($($arg),*),
             WeightType::Q6_K => $f::<$($($g,)*)? types::Q6_K, 4, false>($($arg),*),
+            WeightType::MXFP4 => $f::<$($($g,)*)? types::MXFP4, 8, false>($($arg),*),
             WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("only quantised weights are integers"),
         }
     }};
@@ -63,6 +64,9 @@ impl UnitParts<'_> {
         }
         let nibbles = S::load_b(&self.low[quad / 2 * 2 + half]);
         let low = S::and_b(if quad.is_multiple_of(2) { nibbles } else { S::shr_b(nibbles, 4) }, 15);
+        if let Some(codes) = layout.codes {
+            return S::pick_b(codes, low);
+        }
         // Quads that share a vector of high bits.
         let Some(together) = 8usize.checked_div(layout.high_bits) else { return low };
         let high = S::load_b(&self.high[quad / together * 2 + half]);
@@ -73,6 +77,10 @@ impl UnitParts<'_> {
     /// The scales of a group for half a panel.
     #[inline(always)]
     pub(crate) fn scale<S: Simd>(&self, weight_type: WeightType, group: usize, half: usize) -> S::F {
+        if weight_type == WeightType::MXFP4 {
+            let pairs = self.scales.as_flattened().first_chunk().expect("a pair of scales for each lane");
+            return S::load_pairs(pairs)[half];
+        }
         let d = S::load_f16(&self.scales[half]);
         match weight_type {
             WeightType::Q4_K | WeightType::Q5_K => S::mul(d, S::load_u8(&self.groups[2 * group + half])),

@@ -40,7 +40,7 @@ mod worker;
 pub use activation::{Activation, activate};
 pub use attention::{
     AttentionSegment, AttentionShape, DistanceColumns, DistanceProducts, PackedSpan, QueryRows, RelativeBias,
-    ScoreBias, attention, join_spans, pack_span,
+    ScoreBias, attention, attention_with_sinks, join_spans, pack_span,
 };
 pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;

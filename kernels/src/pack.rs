@@ -11,6 +11,9 @@
 //! | high | unit · 4 per bit | `(k / 32, half, 16, 4)` with a bit for each quad, or `(k / 16, half, 16, 4)` with two |
 //! | scales | 64, or 128 | f16 `d` of 32 outputs, then f16 `m` |
 //! | groups | 32 or 64 per group | a byte of each output for the scale, another for the minimum |
+//!
+//! The nibbles of `MXFP4` are codes of integers, and its scales are bf16, which has all powers of two that the format
+//! has, in pairs of both halves of the panel.
 
 use rayon::prelude::*;
 
@@ -32,6 +35,8 @@ pub(crate) struct UnitLayout {
     pub(crate) low_bits: usize,
     /// Bits per weight in the high part: 0, 1 or 2.
     pub(crate) high_bits: usize,
+    /// The integer of each 4-bit code, if weights are codes.
+    pub(crate) codes: Option<&'static [u8; 16]>,
     low_bytes: usize,
     high_bytes: usize,
     scale_bytes: usize,
@@ -43,7 +48,7 @@ pub(crate) struct UnitLayout {
 pub(crate) struct UnitParts<'a> {
     pub(crate) low: &'a [[u8; 4 * LANES]],
     pub(crate) high: &'a [[u8; 4 * LANES]],
-    /// `d` of both halves, then `m` of both halves if the type has minima.
+    /// `d` of both halves, then `m` of both halves if the type has minima; f16, or pairs of bf16.
     pub(crate) scales: &'a [[u8; 2 * LANES]],
     /// One byte per output for each group, halves side by side; scales first, then minima.
     pub(crate) groups: &'a [[u8; LANES]],
@@ -64,10 +69,12 @@ impl UnitLayout {
             WeightType::Q4_K => (256, 4, 0, 128, 2 * 8 * PANEL),
             WeightType::Q5_K => (256, 4, 1, 128, 2 * 8 * PANEL),
             WeightType::Q6_K => (256, 4, 2, 64, 16 * PANEL),
+            WeightType::MXFP4 => (32, 4, 0, 64, 0),
         };
         let (low_bytes, high_bytes) = (PANEL * unit * low_bits / 8, PANEL * unit * high_bits / 8);
         let unit_bytes = low_bytes + high_bytes + scale_bytes + group_bytes;
-        Self { unit, low_bits, high_bits, low_bytes, high_bytes, scale_bytes, unit_bytes }
+        let codes = weight_type.codes();
+        Self { unit, low_bits, high_bits, codes, low_bytes, high_bytes, scale_bytes, unit_bytes }
     }
 
     #[inline(always)]
@@ -226,7 +233,9 @@ fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &UnitL
                 wide[4 * lane..][..4].copy_from_slice(quad);
             }
             for (to, half) in scales.chunks_exact_mut(2 * PANEL).zip([block.scale, block.minimum]) {
-                to[2 * lane..][..2].copy_from_slice(&half.to_le_bytes());
+                // Pairs of both halves if they are bf16.
+                let at = if layout.codes.is_some() { lane % LANES * 2 + lane / LANES } else { lane };
+                to[2 * at..][..2].copy_from_slice(&half.to_le_bytes());
             }
             let per_group =
                 block.group_scales[..layout.unit / weight_type.group_len()].iter().chain(&block.group_minima);

@@ -66,6 +66,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn and_b(a: Self::B, mask: u8) -> Self::B;
     fn or_b(a: Self::B, b: Self::B) -> Self::B;
     fn sub_b(a: Self::B, b: u8) -> Self::B;
+    /// The table's entry for each byte, all of which are below 16.
+    fn pick_b(table: &[u8; 16], at: Self::B) -> Self::B;
     /// Each byte shifted right by `n`; the upper bits come from the neighbour and must be masked.
     fn shr_b(a: Self::B, n: u32) -> Self::B;
     /// Each byte shifted left by `n`; the lower bits come from the neighbour and must be masked.

@@ -28,11 +28,16 @@ pub enum WeightType {
     Q5_K,
     /// 256 weights in 16 groups: an f16 super-scale, 8-bit scales, 6-bit integers around 32.
     Q6_K,
+    /// 32 weights: an 8-bit exponent as the scale, 4-bit floats (Open Compute Project, *Microscaling Formats*, 2023).
+    MXFP4,
 }
+
+/// Twice the value of each 4-bit float of [`WeightType::MXFP4`], plus 12: the largest magnitude.
+pub(crate) const FLOATS4: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 impl WeightType {
     /// All types, plain floats first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -44,13 +49,14 @@ impl WeightType {
         Self::Q4_K,
         Self::Q5_K,
         Self::Q6_K,
+        Self::MXFP4,
     ];
 
     /// Weights per block; 1 for plain floats.
     pub const fn block_len(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => 32,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::MXFP4 => 32,
             Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
         }
     }
@@ -68,10 +74,11 @@ impl WeightType {
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
+            Self::MXFP4 => 17,
         }
     }
 
-    /// Whether weights are integers with scales.
+    /// Whether weights are in blocks with scales.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1
     }
@@ -99,6 +106,7 @@ impl WeightType {
             Self::Q4_K => "Q4_K",
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
+            Self::MXFP4 => "MXFP4",
         }
     }
 }

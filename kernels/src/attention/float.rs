@@ -75,7 +75,8 @@ impl FloatTile<'_> {
         for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
             let scores = &mut scores[query.start..query.end];
             let scale = self.task.settle::<S>(query, scores);
-            *sum = softmax_weights::<S>(scores, scale);
+            let (max, weights) = softmax_weights::<S>(scores, scale);
+            *sum = self.task.with_sink::<S>(query, (max, scale), weights);
         }
         for vector in (0..self.task.shape.head_dim).step_by(2 * LANES) {
             self.weigh::<S, Q>(&queries, scores, sums, vector, out);
@@ -228,9 +229,9 @@ impl FloatTile<'_> {
     }
 }
 
-/// Replaces scores by `exp(scale · (score − max))` and returns their sum, lane by lane.
+/// Replaces scores by `exp(scale · (score − max))`. Returns the maximum, and the sum of the results, lane by lane.
 #[inline(always)]
-fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
+fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> (f32, f32) {
     let scale = S::splat(scale);
     let (whole, rest) = scores.as_chunks_mut::<LANES>();
     let mut last = [f32::NEG_INFINITY; LANES];
@@ -240,7 +241,8 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
         max = S::max(S::load(scores), max);
     }
     // The maximum is subtracted before scaling, so that its weight is exactly one for any scale.
-    let max = S::splat(S::reduce_max(max));
+    let most = S::reduce_max(max);
+    let max = S::splat(most);
     let mut sum = S::splat(0.0);
     for scores in whole.iter_mut() {
         let weights = S::exp(S::mul(S::sub(S::load(scores), max), scale));
@@ -253,5 +255,5 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
         rest.copy_from_slice(&weights[..rest.len()]);
         sum = S::add(sum, S::load(&weights));
     }
-    S::sum(sum)
+    (most, S::sum(sum))
 }

@@ -115,9 +115,9 @@ fn round_row<S: Simd>(unit: Option<&TileRegisters>, row: &mut [u32]) -> f32 {
 }
 
 /// Replaces the first `len` scores by `exp(scale · (score − max))`, accurate to four digits, twice as many as bf16
-/// keeps.
+/// keeps. Returns the maximum.
 #[inline(always)]
-fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
+fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) -> f32 {
     scores[len..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
     let lowest = S::splat(f32::NEG_INFINITY);
@@ -132,11 +132,12 @@ fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
     for scores in rest {
         most[0] = S::max(S::load(scores), most[0]);
     }
-    let max = S::splat(S::reduce_max(S::max(S::max(most[0], most[1]), S::max(most[2], most[3]))));
-    let scale = S::splat(scale * std::f32::consts::LOG2_E);
+    let most = S::reduce_max(S::max(S::max(most[0], most[1]), S::max(most[2], most[3])));
+    let (max, scale) = (S::splat(most), S::splat(scale * std::f32::consts::LOG2_E));
     for scores in scores {
         S::store(S::exp2_short(S::mul(S::sub(S::load(scores), max), scale)), scores);
     }
+    most
 }
 
 #[inline(always)]
@@ -244,10 +245,11 @@ impl QueryTile<'_> {
             let len = query.end - query.start;
             let seen = &mut scores[query.start..][..len.next_multiple_of(LANES)];
             let scale = self.task.settle::<S>(query, seen);
-            soften::<S>(seen, len, scale);
+            let max = soften::<S>(seen, len, scale);
             scores[start..query.start].fill(0.0);
             scores[query.end..end].fill(0.0);
-            *sum = round_row::<S>(self.unit.as_ref(), &mut row[start..end]);
+            let weights = round_row::<S>(self.unit.as_ref(), &mut row[start..end]);
+            *sum = self.task.with_sink::<S>(query, (max, scale), weights);
         }
         self.weigh::<S>(queries, &sums, start..end, out);
     }

@@ -139,6 +139,10 @@ impl Simd for Plain {
         a.map(|a| a.wrapping_sub(b))
     }
     #[inline(always)]
+    fn pick_b(table: &[u8; 16], at: Self::B) -> Self::B {
+        at.map(|at| table[usize::from(at & 15)])
+    }
+    #[inline(always)]
     fn shr_b(a: Self::B, n: u32) -> Self::B {
         a.map(|a| a >> n)
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 use probity_kernels::{
     Arithmetic, AttentionSegment, AttentionShape, DistanceColumns, DistanceProducts, Isa, PackedSpan, QueryRows,
-    RelativeBias, ScoreBias, attention, join_spans, pack_span,
+    RelativeBias, ScoreBias, attention, attention_with_sinks, join_spans, pack_span,
 };
 
 use crate::{Random, bits, isas};
@@ -35,6 +35,8 @@ struct Case {
     /// Whether each row sees later positions too; then there are as many rows as positions, or more.
     sees_all: bool,
     bias: Option<RelativeBias>,
+    /// One logit per head, if there are sinks.
+    sinks: Option<Vec<f32>>,
 }
 
 impl Case {
@@ -50,6 +52,7 @@ impl Case {
             rows,
             sees_all: false,
             bias: None,
+            sinks: None,
         }
     }
 
@@ -62,14 +65,14 @@ impl Case {
             bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
         let spans = packed.iter().map(|(keys, values, len)| PackedSpan { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
-        attention(
-            isa,
-            &self.shape,
-            self.bias.as_ref().map(ScoreBias::Distance),
-            &self.queries,
-            &[AttentionSegment { spans, rows: self.seen(), wanted: None }],
-            &mut out,
-        );
+        let segments = [AttentionSegment { spans, rows: self.seen(), wanted: None }];
+        match &self.sinks {
+            Some(sinks) => attention_with_sinks(isa, &self.shape, sinks, &self.queries, &segments, &mut out),
+            None => {
+                let bias = self.bias.as_ref().map(ScoreBias::Distance);
+                attention(isa, &self.shape, bias, &self.queries, &segments, &mut out);
+            }
+        }
         out
     }
 
@@ -111,7 +114,8 @@ impl Case {
                 let capped = |score: f64| cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
                 let weights: Vec<f64> =
                     seen.clone().map(|p| (capped(dot(p) * f64::from(scale)) + bias(p)).exp()).collect();
-                let sum: f64 = weights.iter().sum();
+                let sink = self.sinks.as_ref().map_or(0.0, |sinks| f64::from(sinks[head]).exp());
+                let sum: f64 = weights.iter().sum::<f64>() + sink;
                 for d in 0..dim {
                     let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * rounded(self.values[at(p) + d])).sum();
                     out.push(value / sum);
@@ -168,6 +172,39 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn sinks_take_their_share_of_every_query() {
+    let mut random = Random(41);
+    for (arithmetic, tolerance) in ATTENTIONS {
+        for (heads, kv_heads, head_dim, window, cap) in
+            [(4, 2, 16, None, None), (6, 3, 64, Some(5), None), (3, 1, 20, Some(40), None), (2, 2, 32, None, Some(2.0))]
+        {
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            let shape = AttentionShape { heads, kv_heads, head_dim, scale, cap, window, arithmetic };
+            for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
+                // Among the scores, far below, and above all of them.
+                let sinks = (0..heads).map(|head| [0.7, -4.0, 3.0, 0.0, -90.0, 9.0][head]).collect();
+                let case = Case { sinks: Some(sinks), ..Case::new(&mut random, shape, positions, rows) };
+                let whole = case.attend(Isa::Plain, &[]);
+                case.assert_near(&whole, tolerance);
+                for isa in isas() {
+                    for cuts in [vec![], vec![1], vec![7, 23], vec![32, 33, 64]] {
+                        if cuts.iter().all(|c| *c < positions) {
+                            let what = format!("{shape:?} ({positions}, {rows}) cut at {cuts:?} on {}", isa.name());
+                            assert_eq!(bits(&case.attend(isa, &cuts)), bits(&whole), "{what}");
+                        }
+                    }
+                }
+                // A sink without weight changes no bit, and one that takes everything leaves nothing.
+                let with = |sink: f32| Case { sinks: Some(vec![sink; heads]), ..case.clone() }.attend(Isa::best(), &[]);
+                let without = Case { sinks: None, ..case.clone() }.attend(Isa::best(), &[]);
+                assert_eq!(bits(&with(f32::NEG_INFINITY)), bits(&without), "{shape:?}");
+                assert!(with(1e30).iter().all(|y| y.abs() < 1e-30), "{shape:?}");
             }
         }
     }

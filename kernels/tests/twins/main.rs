@@ -44,6 +44,8 @@ impl Random {
                 WeightType::BF16 => block.copy_from_slice(&bf16::from_f32(self.float()).to_le_bytes()),
                 WeightType::Q6_K => block[208..].copy_from_slice(&scale(self)),
                 WeightType::Q8_0 | WeightType::Q4_0 | WeightType::Q5_0 => block[..2].copy_from_slice(&scale(self)),
+                // 2⁻¹² to 2⁻⁵.
+                WeightType::MXFP4 => block[0] = 115 + (self.bits() % 8) as u8,
                 _ => {
                     block[..2].copy_from_slice(&scale(self));
                     block[2..4].copy_from_slice(&scale(self));

@@ -88,8 +88,8 @@ fn the_largest_integers_do_not_overflow() {
     let (m, n, k) = (13, 33, 512);
     let mut random = Random(22);
     for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
-        // All bits set, none, and those of the largest integer of either sign if it is signed.
-        for byte in [0xff, 0x00, 0x7f, 0x80] {
+        // All bits set, none, those of the largest integer of either sign if it is signed, and both of the largest code.
+        for byte in [0xff, 0x00, 0x7f, 0x80, 0x77] {
             let bytes = random.blocks(weight_type, n * k, |_| byte);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
             for sign in [1.0, -1.0] {
@@ -178,7 +178,8 @@ fn bf16_products_follow_their_definition_on_every_instruction_set() {
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
     let mut random = Random(3);
-    for weight_type in [WeightType::F32, WeightType::BF16, WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K] {
+    use WeightType::{BF16, F32, MXFP4, Q4_1, Q6_K, Q8_0};
+    for weight_type in [F32, BF16, Q8_0, Q4_1, Q6_K, MXFP4] {
         let (n, k) = (70, 768);
         let bytes = random.weights(weight_type, n, k);
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");

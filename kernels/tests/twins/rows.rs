@@ -55,6 +55,7 @@ fn activations_are_right_to_their_bound_on_every_instruction_set() {
             0.5 * x * (1.0 + libm::tanh((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)))
         }
         Activation::Relu => x.max(0.0),
+        Activation::ClampedSigmoid => x.min(7.0) / (1.0 + libm::exp(-1.702 * x.min(7.0))),
     };
     for activation in Activation::ALL {
         let on = |isa, up| {
@@ -75,13 +76,38 @@ fn activations_are_right_to_their_bound_on_every_instruction_set() {
         assert!(largest < 1e-7, "{activation:?}: {largest:e}");
         for isa in isas() {
             assert_eq!(bits(&on(isa, None)), bits(&plain), "{activation:?} on {}", isa.name());
-            let twice: Vec<f32> = plain.iter().map(|y| 2.0 * y).collect();
-            assert_eq!(bits(&on(isa, Some(&doubled))), bits(&twice), "{activation:?} gated on {}", isa.name());
+            let factor = if activation == Activation::ClampedSigmoid { 3.0 } else { 2.0 };
+            let gated: Vec<f32> = plain.iter().map(|y| factor * y).collect();
+            assert_eq!(bits(&on(isa, Some(&doubled))), bits(&gated), "{activation:?} gated on {}", isa.name());
         }
         let mut y = [0.0; 2];
         activate(Isa::best(), activation, &[f32::NAN, f32::INFINITY], None, &mut y);
-        assert!(y[0].is_nan() && y[1] == f32::INFINITY, "{activation:?}: {y:?}");
+        let largest = if activation == Activation::ClampedSigmoid { 7.0 } else { f32::INFINITY };
+        assert!(y[0].is_nan() && (y[1] == largest || (y[1] - largest).abs() < 1e-4), "{activation:?}: {y:?}");
     }
+}
+
+#[test]
+fn the_clamped_gate_limits_both_products() {
+    let isa = Isa::best();
+    let gated = |gate: f32, up: f32| {
+        let mut y = [0.0];
+        activate(isa, Activation::ClampedSigmoid, &[gate], Some(&[up]), &mut y);
+        y[0]
+    };
+    let half = 1.0 / (1.0 + (-0.851f32).exp());
+    for (gate, up, expected) in [
+        (0.5, 0.0, 0.5 * half),
+        (0.5, -1.0, 0.0),
+        (0.5, 7.0, 4.0 * half),
+        (0.5, 100.0, 4.0 * half),
+        (0.5, -100.0, -3.0 * half),
+        (7.0, 1.0, gated(1e9, 1.0)),
+        (-9.0, 0.0, -9.0 / (1.0 + (9.0f32 * 1.702).exp())),
+    ] {
+        assert!((gated(gate, up) - expected).abs() < 1e-5, "{gate} and {up}: {} for {expected}", gated(gate, up));
+    }
+    assert!(gated(0.5, f32::NAN).is_nan() && gated(f32::NAN, 0.5).is_nan());
 }
 
 #[test]

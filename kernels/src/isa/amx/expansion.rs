@@ -57,7 +57,8 @@ impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansio
             if quad == 0 {
                 self.d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
                 // The offset of a product: the minimum, or the negative product of scale and zero point. The zero point
-                // is a power of two, so that product is exact and the sum rounds like the product of the difference.
+                // or the scale is a power of two, so that product is exact and the sum rounds like the product of the
+                // difference.
                 self.offset = if MINIMA {
                     IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
                 } else {

@@ -321,6 +321,11 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
         each!(q => unsafe { vsubq_u8(a[q], vdupq_n_u8(b)) })
     }
     #[inline(always)]
+    fn pick_b(table: &[u8; 16], at: Self::B) -> Self::B {
+        // SAFETY: NEON was found before this type is used; the table is one vector long.
+        each!(q => unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), at[q]) })
+    }
+    #[inline(always)]
     fn shr_b(a: Self::B, n: u32) -> Self::B {
         // SAFETY: NEON was found before this type is used.
         each!(q => unsafe { vshlq_u8(a[q], vdupq_n_s8(-(n as i8))) })

@@ -257,6 +257,14 @@ impl<const BYTE_DOT: bool> Simd for Halves<BYTE_DOT> {
         each!(h => unsafe { _mm256_sub_epi8(a[h], _mm256_set1_epi8(b.cast_signed())) })
     }
     #[inline(always)]
+    fn pick_b(table: &[u8; 16], at: Self::B) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used; the table is one 128-bit vector long.
+        each!(h => unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, at[h])
+        })
+    }
+    #[inline(always)]
     fn shr_b(a: Self::B, n: u32) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
         each!(h => unsafe { _mm256_srl_epi16(a[h], _mm_cvtsi32_si128(n as i32)) })
@@ -308,7 +316,7 @@ impl IntProducts for Avx2 {
                 WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q4_K => {
                     Self::dots_by_runs::<R, QUADS, 8>(weights, rows, half)
                 }
-                WeightType::Q5_0 | WeightType::Q5_1 | WeightType::Q5_K => {
+                WeightType::Q5_0 | WeightType::Q5_1 | WeightType::Q5_K | WeightType::MXFP4 => {
                     Self::dots_by_runs::<R, QUADS, 4>(weights, rows, half)
                 }
                 WeightType::Q6_K => Self::dots_by_runs::<R, QUADS, 2>(weights, rows, half),

@@ -160,6 +160,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_sub_epi8(a, _mm512_set1_epi8(b.cast_signed())) }
     }
     #[inline(always)]
+    fn pick_b(table: &[u8; 16], at: Self::B) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used; the table is one 128-bit vector long.
+        unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), at) }
+    }
+    #[inline(always)]
     fn shr_b(a: Self::B, n: u32) -> Self::B {
         // SAFETY: AVX-512 was found before this type is used.
         unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
