@@ -58,6 +58,8 @@ pub struct DecoderConfig {
     pub score_cap: Option<f32>,
     /// Growth of attention scores with the position, if any.
     pub temperature: Option<Temperature>,
+    /// The tensor in each layer with a logit per head, if there is one: a share of the softmax without a value.
+    pub sinks: Option<&'static str>,
     /// Factor of the attention and feed-forward outputs before they are added to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
@@ -76,6 +78,8 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
     /// Layers after the last that predict further tokens; their tensors are not read.
     pub unused_layers: usize,
+    /// A bias on the router of a mixture of experts.
+    pub router_bias: bool,
     /// Class names by index, if a class head replaces the vocabulary; otherwise empty.
     pub classes: Vec<String>,
     /// The padding token. A class head reads the last token that is not padding.
@@ -159,6 +163,7 @@ impl DecoderConfig {
             score_scale: self.score_scale,
             score_cap: self.score_cap,
             temperature: self.temperature,
+            sinks: self.sinks,
             bidirectional: false,
             relative: None,
             disentangled: None,
@@ -173,6 +178,7 @@ impl DecoderConfig {
                 qkv: self.qkv_bias,
                 attention_output: self.attention_output_bias,
                 feed_forward: self.mlp_bias,
+                router: self.router_bias,
             },
             names: self.names,
         }

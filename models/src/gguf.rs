@@ -77,7 +77,7 @@ pub(crate) struct StackNames {
     pub(crate) prefix: &'static str,
     pub(crate) huggingface: LayerNames,
     pub(crate) gguf: LayerNames,
-    /// Names of other tensors in a layer.
+    /// Names of other tensors in a layer, up to the last dot or in full.
     pub(crate) more: &'static [Pair],
 }
 

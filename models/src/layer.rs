@@ -220,7 +220,7 @@ impl<L> Router<L> {
             (RouterScores::Softmax, _) => Vec::new(),
         };
         // Unrounded: rounding could route a row to other experts.
-        let logits = parts.unrounded().linear(name, RowRange::all(choice.count), c.hidden_size, false)?;
+        let logits = parts.unrounded().linear(name, RowRange::all(choice.count), c.hidden_size, c.biases.router)?;
         Ok(Self { logits, correction, choice })
     }
 }

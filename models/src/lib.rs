@@ -23,6 +23,7 @@ mod distilbert;
 mod embeddings;
 mod encoder;
 mod encoder_decoder;
+mod expert_tensors;
 mod family;
 mod gemma2;
 mod gemma3;
@@ -30,6 +31,7 @@ mod gemma4;
 mod gguf;
 mod glm4;
 mod glm4_moe;
+mod gpt_oss;
 mod granite;
 mod head;
 mod layer;
@@ -70,6 +72,7 @@ pub use device::{
 };
 pub use encoder::EncoderShape;
 pub use encoder_decoder::{DecoderClasses, EncoderDecoderConfig};
+pub use expert_tensors::experts_apart;
 pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
 pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
@@ -79,7 +82,7 @@ pub use registry::{
     load_decoder, load_encoder, load_encoder_decoder, read_config,
 };
 pub use rope::{Rope, RopeScaling};
-pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
+pub use source::{ByteTensor, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
 pub use stack_config::{DenseLayers, ExpertChoice, LayerSight, RouterScores, Temperature};
 pub use text_part::{TextTensors, text_part, text_tensor};
 

@@ -60,7 +60,12 @@ fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usi
 
 /// Selected elements of a vector as f32.
 pub(crate) fn load_elements(source: &dyn WeightSource, name: &str, rows: RowRange) -> Result<Vec<f32>, SourceError> {
-    Ok(load_floats(source, name, &[rows.of])?[rows.first..][..rows.len].to_vec())
+    let mut raw = source.tensor(name)?;
+    // Experts' vectors are the rows of one matrix.
+    if let [experts, rows] = raw.shape[..] {
+        raw.shape = vec![experts * rows];
+    }
+    Ok(floats(&of_shape(raw, source, name, &[rows.of])?)[rows.first..][..rows.len].to_vec())
 }
 
 fn floats(raw: &RawTensor) -> Vec<f32> {

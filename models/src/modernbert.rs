@@ -140,6 +140,7 @@ fn stack(fields: &mut ConfigFields, local_is_global: bool) -> Result<(StackConfi
         qkv: attention_bias,
         attention_output: attention_bias,
         feed_forward: fields.flag("mlp_bias")?.unwrap_or(false),
+        router: false,
     };
     let has_norm_bias = fields.flag("norm_bias")?.unwrap_or(false);
     let sight = |layer: usize| match layer % every {

@@ -15,11 +15,11 @@ use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
     Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
+    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
     qwen3_moe, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 30] = [
+static ARCHITECTURES: [Architecture; 31] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
@@ -29,6 +29,7 @@ static ARCHITECTURES: [Architecture; 30] = [
     gemma4::ARCHITECTURE,
     glm4::ARCHITECTURE,
     glm4_moe::ARCHITECTURE,
+    gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
     llama::ARCHITECTURE,
     ministral::ARCHITECTURE,
@@ -264,6 +265,9 @@ mod tests {
             (of("mamba", true), "model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
             (of("bert", false), "embeddings.LayerNorm.bias", "token_embd_norm.bias"),
             (of("bert", false), "encoder.layer.3.output.LayerNorm.weight", "blk.3.layer_output_norm.weight"),
+            (of("gpt-oss", false), "model.layers.1.self_attn.sinks", "blk.1.attn_sinks.weight"),
+            (of("gpt-oss", false), "model.layers.1.self_attn.q_proj.bias", "blk.1.attn_q.bias"),
+            (of("gpt-oss", false), "model.layers.1.mlp.experts.up_proj.bias", "blk.1.ffn_up_exps.bias"),
             (of("t5", false), "shared.weight", "token_embd.weight"),
             (of("t5", false), "encoder.block.0.layer.1.DenseReluDense.wi.weight", "enc.blk.0.ffn_up.weight"),
             (of("t5", true), "decoder.block.7.layer.2.DenseReluDense.wi_1.weight", "dec.blk.7.ffn_up.weight"),
@@ -293,7 +297,7 @@ mod tests {
         assert_eq!(names.len(), ARCHITECTURES.len());
         assert_eq!(
             gguf_architectures(),
-            "gemma2, gemma3, gemma4, glm4, glm4moe, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, \
+            "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, \
              smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {

@@ -66,6 +66,15 @@ pub struct RawTensor {
     pub bytes: TensorBytes,
 }
 
+/// A tensor of bytes, in its file's layout.
+#[derive(Clone)]
+pub struct ByteTensor {
+    /// Outermost dimension first.
+    pub shape: Vec<usize>,
+    /// The data, a byte for each element.
+    pub bytes: TensorBytes,
+}
+
 /// Why a tensor cannot be read.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum SourceError {
@@ -139,6 +148,11 @@ fn hint(nearest: Option<&str>) -> String {
 pub trait WeightSource {
     /// Returns the tensor with this name.
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError>;
+
+    /// Returns the tensor of unsigned bytes with this name.
+    fn bytes(&self, name: &str) -> Result<ByteTensor, SourceError> {
+        Err(SourceError::Invalid { name: name.to_owned(), path: self.path(), why: "expected a tensor of bytes".into() })
+    }
 
     /// The type and size in bytes of a tensor, at the lowest cost.
     fn stored(&self, name: &str) -> Result<(WeightType, usize), SourceError> {

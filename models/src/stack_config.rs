@@ -32,6 +32,8 @@ pub(crate) struct StackConfig {
     pub(crate) score_cap: Option<f32>,
     /// Growth of the factor of scores with the position of the query.
     pub(crate) temperature: Option<Temperature>,
+    /// The tensor in each layer with a logit per head, if there is one: a share of the softmax without a value.
+    pub(crate) sinks: Option<&'static str>,
     /// Whether attention is bidirectional, as in encoders.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -192,11 +194,12 @@ pub(crate) struct LayerBiases {
     pub(crate) qkv: bool,
     pub(crate) attention_output: bool,
     pub(crate) feed_forward: bool,
+    pub(crate) router: bool,
 }
 
 impl LayerBiases {
-    pub(crate) const ALL: Self = Self { qkv: true, attention_output: true, feed_forward: true };
-    pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false };
+    pub(crate) const ALL: Self = Self { qkv: true, attention_output: true, feed_forward: true, router: false };
+    pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false, router: false };
 }
 
 /// The names of a layer's tensors in a checkpoint.
@@ -311,6 +314,7 @@ impl StackConfig {
             score_scale: usual_scale(head_dim),
             score_cap: None,
             temperature: None,
+            sinks: None,
             bidirectional: true,
             relative: None,
             disentangled: None,

@@ -88,6 +88,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         score_scale: 1.0,
         score_cap: None,
         temperature: None,
+        sinks: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
         disentangled: None,

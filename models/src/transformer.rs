@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use probity_kernels::{
     Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
-    QueryRows, RelativeBias, RopeLayout, RopeTable, ScoreBias, activate, activated_matmul, attention, matmul,
-    normalise,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, ScoreBias, activate, activated_matmul, attention,
+    attention_with_sinks, matmul, normalise,
 };
 use rayon::prelude::*;
 
@@ -96,6 +96,8 @@ struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
     distances: Option<&'a LayerDistances>,
+    /// The logit of each head's sink.
+    sinks: Option<&'a [f32]>,
     config: &'a StackConfig,
     layer: usize,
     /// Where its keys and values are in spans; for keys and values of another layer, where those are.
@@ -250,6 +252,8 @@ impl Attention {
         w.attended.set_len(w.q.len());
         if let Some(distances) = place.distances {
             distances.attend(w, isa, place.shape, &segments);
+        } else if let Some(sinks) = place.sinks {
+            attention_with_sinks(isa, place.shape, sinks, &w.q, &segments, &mut w.attended);
         } else {
             let bias = place.bias.map(ScoreBias::Distance);
             attention(isa, place.shape, bias, &w.q, &segments, &mut w.attended);
@@ -429,6 +433,8 @@ pub(crate) struct LayerStack {
     distances: Option<TextDistances>,
     /// Where each layer's keys and values are in spans: layers that use those of another have no place of their own.
     slots: Vec<usize>,
+    /// The logits of each layer's sinks.
+    sinks: Option<Vec<Vec<f32>>>,
     config: StackConfig,
 }
 
@@ -437,8 +443,13 @@ impl LayerStack {
         let bias = |(name, buckets): (&str, RelativeBuckets)| {
             Ok(buckets.bias(&loader.floats(name, &[buckets.buckets, config.num_heads])?, config.num_heads))
         };
+        let sinks = |name: &str| {
+            let layer = |index| loader.layer(config.names.layers, index).floats(name, &[config.num_heads]);
+            (0..config.layers.len()).map(layer).collect::<Result<Vec<_>, _>>()
+        };
         Ok(Self {
             layers: StackWeights::load(loader, &config)?,
+            sinks: config.sinks.map(sinks).transpose()?,
             bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
             distances: config.disentangled.map(|of| TextDistances::load(loader, &of, &config)).transpose()?,
             slots: config.key_slots(),
@@ -480,6 +491,7 @@ impl LayerStack {
                 shape: &self.config.attention_shape(layer, pass.compute.arithmetic),
                 bias: self.bias.as_ref(),
                 distances: self.distances.as_ref().map(|of| &of.layers[layer]),
+                sinks: self.sinks.as_ref().map(|of| &*of[layer]),
                 config: &self.config,
                 layer,
                 slot: if bidirectional { 0 } else { self.slots[layer] },

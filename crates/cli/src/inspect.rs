@@ -192,7 +192,7 @@ fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
     let words = file.strings("tokenizer.ggml.tokens")?.map_or(0, probity_runtime::weights::StringTable::len);
     let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE)).filter(|template| template.is_file());
     Ok(Inspection {
-        files: [path.to_owned()].into_iter().chain(template).collect(),
+        files: file.paths().into_iter().chain(template).collect(),
         config: gguf_config(&file)?,
         tensors: tensors.collect(),
         unread: 0,

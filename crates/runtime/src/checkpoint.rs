@@ -8,8 +8,9 @@ use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
 use probity_models::{
     Arithmetic, BRIDGE, Compute, ConfigError, DecoderClasses, DeviceChoice, DeviceError, DeviceListError, ModelConfig,
-    PackedDecoder, Placement, RawTensor, SourceError, TextTensors, WeightSource, check_model, load_bridged,
-    load_classifier_on, load_decoder_on, load_encoder_decoder_on, load_encoder_on, read_config, text_part,
+    PackedDecoder, Placement, RawTensor, SourceError, TextTensors, WeightSource, check_model, experts_apart,
+    load_bridged, load_classifier_on, load_decoder_on, load_encoder_decoder_on, load_encoder_on, read_config,
+    text_part,
 };
 use serde_json::Value;
 
@@ -112,15 +113,6 @@ pub enum LoadError {
         wanted: &'static str,
         /// The available instruction sets.
         has: String,
-    },
-    /// The file is one part of several.
-    #[error("{} is one of {count} parts of a model", path.display())]
-    #[diagnostic(help("join the parts into one file first (llama.cpp's gguf-split --merge)"))]
-    Split {
-        /// The file.
-        path: PathBuf,
-        /// Number of parts.
-        count: u64,
     },
     /// The device cannot be used.
     #[error(transparent)]
@@ -231,13 +223,10 @@ impl Checkpoint {
             match located.format {
                 WeightFormat::Gguf => {
                     let file = GgufFile::open(path)?;
-                    if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
-                        return Err(LoadError::Split { path: path.to_owned(), count });
-                    }
                     // Part of the fingerprint, because it affects the prompt.
                     let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE));
-                    let files = [Some(path.to_owned()), template.filter(|file| side_file::is_there(file))];
-                    let files = files.into_iter().flatten().map(file_state).collect();
+                    let template = template.filter(|file| side_file::is_there(file));
+                    let files = file.paths().into_iter().chain(template).map(file_state).collect();
                     let tokenizer = Tokenizer::from_gguf(&file)?;
                     (gguf_config(&file)?, Box::new(file), tokenizer, files)
                 }
@@ -249,7 +238,10 @@ impl Checkpoint {
                     let (config, source): (_, Box<dyn WeightSource + Send + Sync>) =
                         match text_part(&config).map_err(not_run)? {
                             Some(text) => (text, Box::new(TextTensors(source))),
-                            None => (config, Box::new(source)),
+                            None => {
+                                let source = experts_apart(&config, source);
+                                (config, source)
+                            }
                         };
                     (config, source, Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
                 }

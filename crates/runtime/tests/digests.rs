@@ -12,7 +12,7 @@ use probity_lm::Precision;
 use probity_runtime::hub::locate;
 use probity_runtime::{BitProbe, Isa, LoadOptions, Model, ProbeOrder, bit_digest};
 
-/// It has weights of every type.
+/// It has weights of every type but MXFP4.
 const ON_ALL: &str = "tiny-gguf-mixed/model.gguf";
 /// A trained model, if downloaded: a GGUF file with many numbers.
 const TRAINED: &str = "smollm2-135m-instruct";

@@ -589,6 +589,44 @@ fn a_glm_lacks_the_corrections_of_its_router_by_name() {
     assert!(error.contains(&format!("`{name}` not found")), "{error}");
 }
 
+#[test]
+fn experts_that_are_not_whole_or_finite_are_refused_by_name() {
+    let error = |change: &dyn Fn(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>)| {
+        let folder = tempfile::tempdir().expect("folder");
+        copy(&goldens().join("models/gpt_oss"), folder.path());
+        let path = folder.path().join("model.safetensors");
+        let bytes = std::fs::read(&path).expect("read");
+        let held = SafeTensors::deserialize(&bytes).expect("valid safetensors");
+        let mut tensors: Vec<_> = held
+            .iter()
+            .map(|(name, view)| (name.to_owned(), view.dtype(), view.shape().to_vec(), view.data().to_vec()))
+            .collect();
+        change(&mut tensors);
+        let views = tensors.iter().map(|(name, dtype, shape, data)| {
+            (name, TensorView::new(*dtype, shape.clone(), data).expect("as many bytes as it needs"))
+        });
+        std::fs::write(&path, safetensors::serialize(views, None).expect("serialises")).expect("written");
+        load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string()
+    };
+    let scales = "model.layers.2.mlp.experts.down_proj_scales";
+    let missing = error(&|tensors| tensors.retain(|(name, ..)| name != scales));
+    assert!(missing.contains(scales) && missing.contains("not found"), "{missing}");
+    let lonely = error(&|tensors| tensors.retain(|(name, ..)| *name != scales.replace("scales", "blocks")));
+    assert!(lonely.contains("`model.layers.2.mlp.experts.down_proj` not found"), "{lonely}");
+    let sinks = error(&|tensors| tensors.retain(|(name, ..)| !name.ends_with("1.self_attn.sinks")));
+    assert!(sinks.contains("`model.layers.1.self_attn.sinks` not found"), "{sinks}");
+    let not_a_number = error(&|tensors| {
+        let (.., data) = tensors.iter_mut().find(|(name, ..)| name == scales).expect("is there");
+        *data.last_mut().expect("not empty") = 255;
+    });
+    assert!(not_a_number.contains("2.mlp.experts.4.down_proj.weight") && not_a_number.contains("not a number"));
+    let more = error(&|tensors| {
+        let name = "model.layers.2.mlp.experts.side_proj_blocks".to_owned();
+        tensors.push((name, Dtype::U8, vec![1], vec![0]));
+    });
+    assert!(more.contains("side_proj_blocks") && more.contains("is not used"), "{more}");
+}
+
 /// Overwrites the last weight with NaN.
 fn poison(path: &Path) {
     let mut bytes = std::fs::read(path).expect("read");

@@ -121,6 +121,17 @@ impl DistanceBias {
     }
 }
 
+/// The logit of each head's sink, `(heads,)` in f32.
+pub(super) struct HeadSinks(pub(super) Tensor);
+
+impl HeadSinks {
+    /// Attention to the sinks alone, whose values are zero, for as many rows as another part has.
+    fn beside(&self, other: &PartialAttention) -> Result<PartialAttention> {
+        let most = self.0.reshape(((), 1, 1))?.broadcast_as(other.most.shape())?.contiguous()?;
+        Ok(PartialAttention { sum: most.ones_like()?, values: other.values.zeros_like()?, most })
+    }
+}
+
 /// The attention plan of a batch, shared by all layers.
 pub(super) struct AttentionPlan {
     num_heads: usize,
@@ -180,7 +191,7 @@ impl AttentionPlan {
         let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
         // Flash attention would copy shared positions for each text.
         #[cfg(feature = "flash-attn")]
-        if is_plain && shared.is_empty() {
+        if is_plain && config.sinks.is_none() && shared.is_empty() {
             plan.flash = FlashPlan::new(texts, (config, heads), sight, (device, dtype))?;
             if plan.flash.is_some() {
                 return Ok(plan);
@@ -202,12 +213,12 @@ impl AttentionPlan {
     }
 
     /// Attention of queries `(heads, tokens, head_dim)` over all positions of a layer, as `(tokens, heads · head_dim)`.
-    /// `distances` is the layer's relative position table.
+    /// `distances` is the layer's relative position table, with which there are no sinks.
     pub(super) fn attend(
         &self,
         queries: &Tensor,
         all: &LayerSpan,
-        distances: Option<&DeviceLayerDistances>,
+        (distances, sinks): (Option<&DeviceLayerDistances>, Option<&HeadSinks>),
     ) -> Result<Tensor> {
         #[cfg(feature = "flash-attn")]
         if let Some(flash) = &self.flash {
@@ -215,7 +226,7 @@ impl AttentionPlan {
         }
         let scaled = self.scales_queries.then(|| queries * self.factor).transpose()?;
         let queries = scaled.as_ref().unwrap_or(queries);
-        let joined = if self.shared.is_empty() {
+        let joined = if self.shared.is_empty() && sinks.is_none() {
             let parts = self.stacks.iter().map(|stack| {
                 let (scores, values) = self.stack_scores(stack, queries, all, distances)?;
                 let weights = softmax_last_dim(&scores)?.to_dtype(values.dtype())?;
@@ -224,13 +235,13 @@ impl AttentionPlan {
             let parts = parts.collect::<Result<Vec<_>>>()?;
             in_places(&Tensor::cat(&parts, 1)?, self.stack_places.as_ref())?
         } else {
-            self.joined(queries, all)?.to_dtype(queries.dtype())?
+            self.joined(queries, all, sinks)?.to_dtype(queries.dtype())?
         };
         joined.transpose(0, 1)?.contiguous()?.flatten_from(1)
     }
 
-    /// Attention over stacks and shared positions, merged, as `(heads, tokens, head_dim)`.
-    fn joined(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
+    /// Attention over stacks, shared positions and sinks, merged, as `(heads, tokens, head_dim)`.
+    fn joined(&self, queries: &Tensor, all: &LayerSpan, sinks: Option<&HeadSinks>) -> Result<Tensor> {
         let mut partials = Vec::with_capacity(1 + self.shared.len());
         let stacks = self.stacks.iter().map(|stack| {
             let (scores, values) = self.stack_scores(stack, queries, all, None)?;
@@ -252,7 +263,11 @@ impl AttentionPlan {
         }
         let mut partials = partials.into_iter();
         let first = partials.next().expect("each row sees something");
-        Ok(partials.try_fold(first, |whole, part| whole.joined(&part))?.values)
+        let whole = partials.try_fold(first, |whole, part| whole.joined(&part))?;
+        match sinks {
+            Some(sinks) => Ok(whole.joined(&sinks.beside(&whole)?)?.values),
+            None => Ok(whole.values),
+        }
     }
 
     /// Scores `(kv_heads · pieces, groups · rows, keys)` of a stack in f32, and the corresponding values.

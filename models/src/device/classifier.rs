@@ -164,7 +164,7 @@ impl DeviceClassHead {
         let dense = self.dense.forward(&x.to_dtype(DType::F32)?)?;
         let activated = match self.activation {
             ClassActivation::Tanh => dense.tanh(),
-            ClassActivation::Other(activation) => activate(&dense, activation),
+            ClassActivation::Other(activation) => activate(&dense, activation, None),
         }?;
         self.norm.as_ref().map_or(Ok(activated.clone()), |norm| norm.forward(&activated))
     }

@@ -109,7 +109,7 @@ impl DeviceMaskedHead {
 
     /// Maps final hidden states `(rows, hidden_size)` to the input of the vocabulary product.
     fn transform(&self, x: &Tensor) -> Result<Tensor> {
-        self.norm.forward(&activate(&self.dense.forward(x)?, self.activation)?)
+        self.norm.forward(&activate(&self.dense.forward(x)?, self.activation, None)?)
     }
 }
 

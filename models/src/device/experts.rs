@@ -166,11 +166,8 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
 
 impl GatedProducts<DeviceLinear> {
     fn forward(&self, x: &Tensor, activation: probity_kernels::Activation) -> Result<Tensor> {
-        let activated = activate(&self.gate.forward(x)?, activation)?;
-        match &self.up {
-            Some(up) => self.down.forward(&(activated * up.forward(x)?)?),
-            None => self.down.forward(&activated),
-        }
+        let up = self.up.as_ref().map(|up| up.forward(x)).transpose()?;
+        self.down.forward(&activate(&self.gate.forward(x)?, activation, up.as_ref())?)
     }
 }
 

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::ops::sigmoid;
 use candle_nn::rotary_emb::{rope, rope_i};
 use probity_kernels::{Activation, RopeLayout};
 
-use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Sight, heads};
+use super::attention::{AttendingRows, AttentionPlan, DistanceBias, HeadSinks, LayerSpan, Sight, heads};
 use super::distances::DeviceLayerDistances;
 use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
@@ -63,6 +64,8 @@ pub(super) struct BatchPlan<'a> {
     distances: &'a [DeviceLayerDistances],
     /// The inputs of all layers beside the residual stream, `(tokens, layers · width)`.
     pub(super) layer_inputs: Option<Tensor>,
+    /// One for each layer with sinks.
+    sinks: &'a [HeadSinks],
     stack: &'a StackConfig,
     /// Where each layer's keys and values are in the pool.
     slots: Vec<usize>,
@@ -100,7 +103,8 @@ pub(super) fn ranges(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>>
 impl<'a> BatchPlan<'a> {
     pub(super) fn new(
         texts: &[DeviceRows<'_>],
-        (stack, stages, distances): (&'a StackConfig, &[LayerGroup], &'a [DeviceLayerDistances]),
+        (stack, stages): (&'a StackConfig, &[LayerGroup]),
+        (distances, sinks): (&'a [DeviceLayerDistances], &'a [HeadSinks]),
         rotations: Rotations<'_>,
         pools: Pools<'a>,
         dtype: DType,
@@ -139,6 +143,7 @@ impl<'a> BatchPlan<'a> {
             sources: pools.sources.map(KvPool::read),
             distances,
             layer_inputs: None,
+            sinks,
             stack,
             slots: stack.key_slots(),
         })
@@ -252,14 +257,18 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         let Some(key) = &self.key else {
             let own = plan.own.as_ref().expect("keys of other layers are kept in a pool");
             let all = own.layer(plan.slots[layer]).moved(x.device())?;
-            return self.output.forward(&attention.attend(&q, &all, plan.distances.get(layer))?);
+            return self.output.forward(&attention.attend(
+                &q,
+                &all,
+                (plan.distances.get(layer), plan.sinks.get(layer)),
+            )?);
         };
         let keys = key.forward(x)?;
         let values = heads(&self.value.as_ref().map_or(Ok(keys.clone()), |value| value.forward(x))?, of_keys.dim)?;
         let values = self.value_norm.as_ref().map_or(Ok(values.clone()), |norm| norm.forward(&values))?;
         let batch = LayerSpan { keys: rotated(keys, &self.key_norm)?, values };
         let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(plan.slots[layer], &batch))?;
-        self.output.forward(&attention.attend(&q, all, plan.distances.get(layer))?)
+        self.output.forward(&attention.attend(&q, all, (plan.distances.get(layer), plan.sinks.get(layer)))?)
     }
 
     /// Adds the cross-attention output to the residual stream.
@@ -268,7 +277,7 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         let attention = attention.as_ref().expect("a description with attention to sources has a plan of it");
         let q = heads(&self.query.forward(&self.norms.before(x, plan.stack)?)?, plan.stack.head_dim)?;
         let sources = plan.sources.as_ref().expect("a description with attention to sources has a pool of them");
-        let y = self.output.forward(&attention.attend(&q, sources.layer(layer), None)?)?;
+        let y = self.output.forward(&attention.attend(&q, sources.layer(layer), (None, None))?)?;
         self.norms.sum(x, &y, plan.stack)
     }
 
@@ -281,13 +290,24 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
     }
 }
 
-pub(super) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
-    match activation {
-        Activation::Silu => x.silu(),
-        Activation::GeluErf => x.gelu_erf(),
+/// `activation(gate) · up`, or `activation(gate)` without `up`, as in our kernels.
+pub(super) fn activate(gate: &Tensor, activation: Activation, up: Option<&Tensor>) -> Result<Tensor> {
+    let limit = f64::from(Activation::CLAMPED_LIMIT);
+    let activated = match activation {
+        Activation::Silu => gate.silu(),
+        Activation::GeluErf => gate.gelu_erf(),
         // candle's `gelu` is the tanh approximation; in configurations that name means the exact function.
-        Activation::GeluTanh => x.gelu(),
-        Activation::Relu => x.relu(),
+        Activation::GeluTanh => gate.gelu(),
+        Activation::Relu => gate.relu(),
+        Activation::ClampedSigmoid => {
+            let gate = gate.minimum(limit)?;
+            &gate * sigmoid(&(&gate * f64::from(Activation::CLAMPED_FACTOR))?)?
+        }
+    }?;
+    match up {
+        Some(up) if activation == Activation::ClampedSigmoid => activated * (up.clamp(-limit, limit)? + 1.0)?,
+        Some(up) => activated * up,
+        None => Ok(activated),
     }
 }
 
@@ -312,10 +332,10 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
 impl LayerInputWeights<DeviceLinear, DeviceNorm> {
     /// What the layer makes of its own input, a part of `all`, for the residual stream `(tokens, hidden_size)`.
     fn forward(&self, x: &Tensor, all: &Tensor, (layer, activation): (usize, Activation)) -> Result<Tensor> {
-        let gate = activate(&self.gate.forward(x)?, activation)?;
+        let gate = self.gate.forward(x)?;
         let width = gate.dim(1)?;
         let own = moved(&all.narrow(1, layer * width, width)?, x.device())?;
-        self.norm.forward(&self.output.forward(&(gate * own)?)?)
+        self.norm.forward(&self.output.forward(&activate(&gate, activation, Some(&own))?)?)
     }
 }
 

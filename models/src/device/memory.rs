@@ -7,7 +7,7 @@ use super::attention::{BLOCK_ROWS, largest_stack};
 use super::head::HEAD_ROWS;
 use super::limits::MOST_ELEMENTS;
 use super::placement::first_layers;
-use super::weights::WIDENED_WEIGHTS;
+use super::weights::{WIDENED_WEIGHTS, block_type};
 use crate::decoder::EMBEDDING;
 use crate::layer_inputs;
 use crate::stack_config::StackConfig;
@@ -244,9 +244,11 @@ fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exac
     }
     let elements = bytes / weight_type.block_bytes() * weight_type.block_len();
     let is_head = is_tied || name.ends_with("lm_head.weight");
+    // Blocks that candle does not know are converted when they are loaded.
+    let bytes = if weight_type.is_quantised() && block_type(weight_type).is_none() { 2 * elements } else { bytes };
     let held = match config {
         ModelConfig::Bridged(_) => 4 * elements,
-        _ if exact || weight_type.is_quantised() => bytes,
+        _ if exact || block_type(weight_type).is_some() => bytes,
         _ => elements * if is_head { 4 } else { 2 },
     };
     // Weights that are not multiplied in their stored type are converted first.

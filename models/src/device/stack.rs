@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::attention::{DistanceBias, heads};
+use super::attention::{DistanceBias, HeadSinks, heads};
 use super::distances::DeviceLayerDistances;
 use super::layer::{BatchPlan, DeviceRows, LayerGroup, Pools, Rotations};
 use super::pool::{KvPool, SlotSpan};
@@ -22,6 +22,8 @@ pub(super) struct DeviceStack {
     stages: Vec<LayerGroup>,
     /// One for each layer with relative position terms.
     distances: Vec<DeviceLayerDistances>,
+    /// The sinks of each layer that has them.
+    sinks: Vec<HeadSinks>,
     /// Keys and values of texts; `None` for an encoder, where only the own layer uses them.
     pool: Option<KvPool>,
     /// Keys and values of cross-attention sources.
@@ -65,6 +67,16 @@ fn load_distances(
     (0..config.layers.len()).map(layer).collect()
 }
 
+fn load_sinks(
+    loader: &DeviceLoader<'_>,
+    name: &str,
+    config: &StackConfig,
+) -> std::result::Result<Vec<HeadSinks>, DeviceLoadError> {
+    let layer =
+        |index| Ok(HeadSinks(loader.layer(config.names.layers, index).in_f32().tensor(name, &[config.num_heads])?));
+    (0..config.layers.len()).map(layer).collect()
+}
+
 impl DeviceStack {
     pub(super) fn load(loader: &DeviceLoader<'_>, config: StackConfig) -> std::result::Result<Self, DeviceLoadError> {
         let table = config.names.relative.zip(config.relative).map(|(name, buckets)| {
@@ -87,6 +99,7 @@ impl DeviceStack {
             sources: config.names.cross.map(|_| pool()).transpose()?,
             weights: StackWeights::load(loader, &config)?,
             distances: config.disentangled.map_or(Ok(Vec::new()), |of| load_distances(loader, &of, &config))?,
+            sinks: config.sinks.map_or(Ok(Vec::new()), |name| load_sinks(loader, name, &config))?,
             stages,
             config,
             dtype: loader.dtype,
@@ -100,7 +113,14 @@ impl DeviceStack {
     /// Plans a batch of these texts for all layers.
     pub(super) fn plan(&self, texts: &[DeviceRows<'_>], rotations: Rotations<'_>) -> Result<BatchPlan<'_>> {
         let pools = Pools { own: self.pool.as_ref(), sources: self.sources.as_ref() };
-        BatchPlan::new(texts, (&self.config, &self.stages, &self.distances), rotations, pools, self.dtype)
+        BatchPlan::new(
+            texts,
+            (&self.config, &self.stages),
+            (&self.distances, &self.sinks),
+            rotations,
+            pools,
+            self.dtype,
+        )
     }
 
     /// Runs `(tokens, hidden_size)` through all layers, and calls `after` before the first and after each.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{CpuStorage, D, DType, Device, Result, Storage, Tensor};
 use candle_nn::ops::{layer_norm, rms_norm};
-use probity_kernels::WeightType;
+use probity_kernels::{WeightType, dequantise};
 use rayon::prelude::*;
 
 use crate::cpu::{NormKind, norm_names};
@@ -184,10 +184,10 @@ fn float_type(weight_type: WeightType) -> Option<DType> {
     }
 }
 
-/// candle's name of a block type; `None` for floats.
-fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
+/// candle's name of a block type; `None` for floats, and for blocks that candle does not know.
+pub(super) fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
     match weight_type {
-        WeightType::F32 | WeightType::F16 | WeightType::BF16 => None,
+        WeightType::F32 | WeightType::F16 | WeightType::BF16 | WeightType::MXFP4 => None,
         WeightType::Q8_0 => Some(GgmlDType::Q8_0),
         WeightType::Q4_0 => Some(GgmlDType::Q4_0),
         WeightType::Q4_1 => Some(GgmlDType::Q4_1),
@@ -212,17 +212,28 @@ fn widen_floats(weight: &Tensor, dtype: DType) -> Result<Tensor> {
     weight.to_dtype(dtype)
 }
 
+/// Blocks that candle does not know, as bf16. It has every value of MXFP4.
+fn floats_of_blocks(weight_type: WeightType, bytes: &[u8], shape: (usize, usize)) -> Result<Tensor> {
+    let mut values = vec![0.0; shape.0 * shape.1];
+    let row_bytes = weight_type.row_bytes(shape.1).expect("checked when it was read");
+    let rows = values.par_chunks_mut(shape.1.max(1)).zip(bytes.par_chunks(row_bytes.max(1)));
+    rows.for_each(|(row, bytes)| dequantise(weight_type, bytes, 0, row));
+    Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::BF16)
+}
+
 impl HeldWeights {
     fn new(raw: &RawTensor, bytes: &[u8], rows: usize, loader: &DeviceLoader<'_>) -> Result<Self> {
         let shape = (rows, raw.shape[1]);
-        if let Some(dtype) = float_type(raw.weight_type) {
-            let stored = Tensor::from_raw_buffer(bytes, dtype, &[rows, raw.shape[1]], &Device::Cpu)?;
+        let Some(blocks) = block_type(raw.weight_type) else {
+            let stored = match float_type(raw.weight_type) {
+                Some(dtype) => Tensor::from_raw_buffer(bytes, dtype, &[rows, raw.shape[1]], &Device::Cpu)?,
+                None => floats_of_blocks(raw.weight_type, bytes, shape)?,
+            };
             // In bf16 products both sides are bf16. Products in f32 under `fast` are those of heads, where conversion
             // on each use would cost more than it saves.
             let held = if loader.exact { stored } else { stored.to_dtype(loader.dtype)? };
             return Ok(Self::Floats(held.to_device(loader.device)?));
-        }
-        let blocks = block_type(raw.weight_type).expect("what is no float has blocks");
+        };
         // candle casts block pointers without checking alignment.
         let mut aligned = vec![0u32; bytes.len().div_ceil(4)];
         let aligned: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()];

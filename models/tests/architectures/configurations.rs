@@ -60,7 +60,9 @@ fn what_a_file_leaves_out_is_what_transformers_takes() {
         config.as_object_mut().expect("fields").remove(field).expect("it was there");
         decoder(&config)
     };
-    for (name, base) in [("mixtral", 1e6), ("smollm3", 2e6), ("gemma3_text", 1e6), ("llama", 1e4)] {
+    for (name, base) in
+        [("mixtral", 1e6), ("smollm3", 2e6), ("gemma3_text", 1e6), ("gpt_oss", 150_000.0), ("llama", 1e4)]
+    {
         let left_out = without(name, "rope_theta");
         assert_eq!(left_out.ropes[0].theta, base, "{name}");
     }
@@ -74,6 +76,10 @@ fn what_a_file_leaves_out_is_what_transformers_takes() {
     assert_eq!((bare.ropes[0].theta, bare.ropes[0].rotary_dim, bare.ropes[1].theta), (1e6, Some(512), 1e4));
     assert_eq!(without("gemma4_text", "sliding_window").layers[0].window, Some(512));
     assert_eq!(without("gemma4_text", "hidden_size_per_layer_input").layer_inputs.map(|of| of.width), Some(256));
+    let alternating = without("gpt_oss", "layer_types");
+    let windows: Vec<_> = alternating.layers.iter().map(|layer| layer.window).collect();
+    assert_eq!(windows, [Some(24), None, Some(24), None]);
+    assert!(without("gpt_oss", "attention_bias").qkv_bias);
     for name in ["gemma2", "gemma3_text"] {
         let windows: Vec<_> = without(name, "sliding_window").layers.iter().filter_map(|layer| layer.window).collect();
         assert!(!windows.is_empty() && windows.iter().all(|window| *window == 4096), "{name}: {windows:?}");
@@ -247,6 +253,26 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ),
         ("mixtral", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
         ("mixtral", json!({ "num_local_experts": null }), "num_local_experts"),
+        ("gpt_oss", json!({ "rope_scaling": null }), "rope_scaling"),
+        (
+            "gpt_oss",
+            json!({ "rope_scaling": { "rope_type": "yarn" }, "initial_context_length": null }),
+            "rope_scaling.factor",
+        ),
+        ("gpt_oss", json!({ "head_dim": null }), "head_dim"),
+        ("gpt_oss", json!({ "num_key_value_heads": null }), "num_key_value_heads"),
+        ("gpt_oss", json!({ "num_local_experts": null }), "num_local_experts"),
+        ("gpt_oss", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
+        ("gpt_oss", json!({ "experts_per_token": 4 }), "experts_per_token"),
+        ("gpt_oss", json!({ "initial_context_length": 4096 }), "initial_context_length"),
+        ("gpt_oss", json!({ "swiglu_limit": 5.0 }), "swiglu_limit"),
+        ("gpt_oss", json!({ "swiglu_alpha": 1.0 }), "swiglu_alpha"),
+        ("gpt_oss", json!({ "hidden_act": "gelu" }), "hidden_act"),
+        ("gpt_oss", json!({ "sliding_window": null }), "sliding_window"),
+        ("gpt_oss", json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
+        ("gpt_oss", json!({ "quantization_config": { "quant_method": "fp8" } }), "quantization_config"),
+        ("gpt_oss", json!({ "quantization_config": { "quant_method": "mxfp4", "bits": 2 } }), "quantization_config"),
+        ("gpt_oss", json!({ "quantization_config": "mxfp4" }), "quantization_config"),
         ("qwen3_moe", json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
         ("qwen3_moe", json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
     ] {
@@ -360,6 +386,16 @@ fn the_same_said_otherwise_is_the_same() {
         (
             "gemma4-keys-as-values",
             json!({ "per_layer_config": null, "global_head_dim": 32, "num_global_key_value_heads": 1 }),
+        ),
+        (
+            "gpt_oss",
+            json!({
+                "rope_scaling": null, "rope_theta": null, "quantization_config": null, "swiglu_alpha": 1.702,
+                "swiglu_limit": 7, "layer_types": null, "initial_context_length": null, "rope_parameters": {
+                    "rope_type": "yarn", "rope_theta": 150_000.0, "factor": 4.0, "beta_fast": 4.0, "truncate": false,
+                    "original_max_position_embeddings": 64,
+                },
+            }),
         ),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, DecoderConfig, DeviceChoice, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_decoder_on,
-    load_encoder_decoder_on, read_config,
+    Arithmetic, DecoderConfig, DeviceChoice, KvSpan, ModelConfig, PackedDecoder, PackedSegment, experts_apart,
+    load_decoder_on, load_encoder_decoder_on, read_config,
 };
 
 use super::golden_tests::{
@@ -35,11 +35,12 @@ impl Pair {
     /// With a modified configuration.
     pub(super) fn changed(name: &str, change: impl Fn(&mut DecoderConfig)) -> Self {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
-        let mut config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
+        let config = serde_json::from_slice(&config).expect("valid JSON");
+        let source = experts_apart(&config, SafetensorsFiles::open(&folder(name)).expect("valid checkpoint"));
+        let mut config = decoder_config(&config);
         change(&mut config);
-        let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
         Self::new(|device| {
-            load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint")
+            load_decoder_on(device, &*source, config.clone(), Arithmetic::Exact).expect("complete checkpoint")
         })
     }
 

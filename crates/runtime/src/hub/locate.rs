@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::known::{KnownModel, known_model, known_models, nearest_model};
 use super::name::{HubName, ggufs, is_gguf, meant};
+use crate::weights::PartName;
 use probity_lm::{did_you_mean, nearest};
 
 /// Folders that are searched for models.
@@ -306,7 +307,10 @@ fn model_at(path: &Path) -> Result<(PathBuf, WeightFormat), LocateError> {
     let names = file_names(path)?;
     let has_config = names.iter().any(|name| name == "config.json");
     let has_safetensors = names.iter().any(|name| name.ends_with(".safetensors"));
-    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(name)).collect();
+    // The first part of a model in several files stands for it.
+    let is_later =
+        |name: &String| PartName::parse(name).is_some_and(|part| part.number > 1 && names.contains(&part.of_number(1)));
+    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(name) && !is_later(name)).collect();
     match (has_config, has_safetensors, ggufs.as_slice()) {
         (true, true, _) => Ok((path.to_owned(), WeightFormat::Safetensors)),
         (_, false, [gguf]) => Ok((path.join(gguf), WeightFormat::Gguf)),

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path};
 
+use crate::weights::PartName;
+
 /// `ORG/NAME[@REVISION][:FILE]`: a repository of the Hugging Face hub, with an optional revision and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubName {
@@ -84,7 +86,8 @@ pub(super) fn is_gguf(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-/// GGUF files that contain a model or a part of one, excluding image projectors and importance matrices.
+/// GGUF files that contain a model, excluding image projectors and importance matrices. A model in several files is
+/// its first one; other parts are listed only if that one is missing.
 pub(super) fn ggufs<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let mut found: Vec<&str> = paths
@@ -92,7 +95,10 @@ pub(super) fn ggufs<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str
         .filter(|path| is_gguf(path) && !name(path).starts_with("mmproj") && !name(path).contains("imatrix"))
         .collect();
     found.sort_unstable();
-    found
+    let is_first = |path: &&str| {
+        PartName::parse(path).is_none_or(|part| part.number == 1 || !found.contains(&part.of_number(1).as_str()))
+    };
+    found.iter().copied().filter(is_first).collect()
 }
 
 /// The files of `ggufs` that match `wanted`: the one with that path, otherwise those with that quantisation.
@@ -110,7 +116,7 @@ pub(super) fn meant<'a>(ggufs: &[&'a str], wanted: &str) -> Vec<&'a str> {
 /// The quantisation at the end of a GGUF file name, in upper case: `Q4_K_M` for `model-q4_k_m.gguf`.
 pub(super) fn quantisation(path: &str) -> Option<String> {
     let name = path.rsplit('/').next()?;
-    let stem = whole_of_part(name).unwrap_or_else(|| name[..name.len() - ".gguf".len()].to_owned());
+    let stem = PartName::parse(name).map_or_else(|| &name[..name.len() - ".gguf".len()], |part| part.whole);
     let starts =
         stem.char_indices().filter(|&(at, _)| at == 0 || matches!(stem.as_bytes()[at - 1], b'-' | b'.' | b'_'));
     starts.map(|(at, _)| stem[at..].to_ascii_uppercase()).find(|label| is_quantisation(label))
@@ -125,14 +131,6 @@ fn is_quantisation(label: &str) -> bool {
     let Some((bits, kind)) = bits.and_then(|rest| rest.split_at_checked(1)) else { return false };
     let known = ["", "_0", "_1", "_K", "_K_S", "_K_M", "_K_L", "_K_XL", "_XXS", "_XS", "_S", "_M", "_NL"];
     bits.bytes().all(|byte| byte.is_ascii_digit()) && known.contains(&kind)
-}
-
-/// The name without the suffix of a part: `model-q8_0` for `model-q8_0-00001-of-00002.gguf`.
-pub(super) fn whole_of_part(path: &str) -> Option<String> {
-    let (head, count) = path.rsplit_once("-of-")?;
-    let (whole, index) = head.rsplit_once('-')?;
-    let is_count = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    (is_count(index) && is_count(count.rsplit_once('.')?.0)).then(|| whole.to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Selects the files of a repository that form a model.
 
-use super::name::{ggufs, is_gguf, meant, quantisation, whole_of_part};
+use super::name::{ggufs, is_gguf, meant};
+use crate::weights::PartName;
 
 /// Files besides the weights that are needed for a safetensors folder, here or by other tools that share the cache.
 /// Excludes vocabularies that are also in `tokenizer.json`.
@@ -25,8 +26,8 @@ pub(super) enum NoChoice {
     Unreadable(String),
 }
 
-/// The paths among `paths` that form the model `wanted`: one GGUF file, or safetensors with their companion files.
-/// Weights come last.
+/// The paths among `paths` that form the model `wanted`: one GGUF file or all its parts, or safetensors with their
+/// companion files. Weights come last.
 pub(super) fn select<'a>(paths: &[&'a str], wanted: Option<&str>) -> Result<Vec<&'a str>, NoChoice> {
     let ggufs = ggufs(paths.iter().copied());
     let Some(wanted) = wanted else {
@@ -34,7 +35,7 @@ pub(super) fn select<'a>(paths: &[&'a str], wanted: Option<&str>) -> Result<Vec<
         return match ggufs.as_slice() {
             _ if safetensors => select_safetensors(paths),
             [] => Err(NoChoice::Unreadable(without_weights(paths))),
-            [only] => whole(only).map(|path| vec![path]),
+            [only] => parts(paths, only),
             several => Err(NoChoice::Several(owned(several))),
         };
     };
@@ -43,8 +44,7 @@ pub(super) fn select<'a>(paths: &[&'a str], wanted: Option<&str>) -> Result<Vec<
     }
     match meant(&ggufs, wanted).as_slice() {
         [] => Err(NoChoice::NoFile(owned(&ggufs))),
-        [only] => whole(only).map(|path| vec![path]),
-        parts if parts.iter().all(|part| whole_of_part(part).is_some()) => whole(parts[0]).map(|path| vec![path]),
+        [only] => parts(paths, only),
         several => Err(NoChoice::Several(owned(several))),
     }
 }
@@ -57,15 +57,16 @@ fn has_extension(path: &str, extension: &str) -> bool {
     path.rsplit_once('.').is_some_and(|(_, found)| found == extension)
 }
 
-/// Rejects a model that is split into several GGUF files.
-fn whole(path: &str) -> Result<&str, NoChoice> {
-    if whole_of_part(path).is_none() {
-        return Ok(path);
+/// All files of a model of which `path` is one.
+fn parts<'a>(paths: &[&'a str], path: &str) -> Result<Vec<&'a str>, NoChoice> {
+    let find = |name: &str| {
+        let found = paths.iter().copied().find(|path| *path == name);
+        found.ok_or_else(|| NoChoice::Unreadable(format!("`{path}` is one of several parts, but it has no `{name}`")))
+    };
+    match PartName::parse(path) {
+        Some(part) => (1..=part.count).map(|number| find(&part.of_number(number))).collect(),
+        None => Ok(vec![find(path)?]),
     }
-    let label = quantisation(path).map(|label| format!(" ({label})")).unwrap_or_default();
-    Err(NoChoice::Unreadable(format!(
-        "`{path}`{label} is one of several parts, and split GGUF files are not supported"
-    )))
 }
 
 fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
@@ -80,8 +81,9 @@ fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
     let mut chosen: Vec<&str> =
         SIDE_FILES.iter().filter_map(|name| find(name)).filter(|path| !is_single || *path != INDEX).collect();
     // By name, because files such as `consolidated.safetensors` duplicate the weights.
-    let is_shard =
-        |path: &&str| path.starts_with("model-") && has_extension(path, "safetensors") && whole_of_part(path).is_some();
+    let is_shard = |path: &&str| {
+        path.starts_with("model-") && has_extension(path, "safetensors") && PartName::parse(path).is_some()
+    };
     let mut weights: Vec<&str> =
         if is_single { vec![SINGLE] } else { paths.iter().copied().filter(is_shard).collect() };
     if weights.is_empty() || (!is_single && find(INDEX).is_none()) {
@@ -146,7 +148,8 @@ mod tests {
             why(&["config.json", "tokenizer.json", "consolidated.safetensors"])
                 .contains("neither model.safetensors nor")
         );
-        assert!(why(&["m-00001-of-00002.gguf"]).contains("split GGUF files"));
+        assert!(why(&["m-00001-of-00002.gguf"]).contains("it has no `m-00002-of-00002.gguf`"));
+        assert!(why(&["m-00002-of-00002.gguf"]).contains("it has no `m-00001-of-00002.gguf`"));
     }
 
     #[test]
@@ -154,9 +157,11 @@ mod tests {
         let paths = ["a-Q4_K_M.gguf", "a-Q8_0.gguf", "a-F16-00001-of-00002.gguf", "a-F16-00002-of-00002.gguf"];
         assert_eq!(select(&paths, Some("q8_0")).expect("label"), ["a-Q8_0.gguf"]);
         assert_eq!(select(&paths, Some("a-Q4_K_M.gguf")).expect("path"), ["a-Q4_K_M.gguf"]);
-        assert!(matches!(select(&paths, None), Err(NoChoice::Several(all)) if all.len() == 4));
-        assert!(matches!(select(&paths, Some("Q2_K")), Err(NoChoice::NoFile(all)) if all.len() == 4));
-        assert!(matches!(select(&paths, Some("F16")), Err(NoChoice::Unreadable(why)) if why.contains("split GGUF")));
+        assert!(matches!(select(&paths, None), Err(NoChoice::Several(all)) if all.len() == 3));
+        assert!(matches!(select(&paths, Some("Q2_K")), Err(NoChoice::NoFile(all)) if all.len() == 3));
+        assert_eq!(select(&paths, Some("F16")).expect("label"), paths[2..]);
+        assert_eq!(select(&paths, Some(paths[2])).expect("path"), paths[2..]);
+        assert_eq!(select(&paths[2..], None).expect("only model"), paths[2..]);
         assert!(matches!(select(&USUAL, Some("model.safetensors")), Err(NoChoice::NoFile(all)) if all.is_empty()));
     }
 }

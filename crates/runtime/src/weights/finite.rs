@@ -31,10 +31,13 @@ pub fn check_finite(path: &Path, name: &str, tensor: &RawTensor) -> Result<(), W
     }
 }
 
+/// The smallest exponent of `MXFP4` with which its largest 4-bit float, 6, exceeds f32; 255 is not a number.
+const MXFP4_TOO_LARGE: u8 = 253;
+
 /// Offsets of a type's f16 scales within a block.
 fn scale_offsets(weight_type: WeightType) -> &'static [usize] {
     match weight_type {
-        WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[],
+        WeightType::F32 | WeightType::F16 | WeightType::BF16 | WeightType::MXFP4 => &[],
         WeightType::Q8_0 | WeightType::Q4_0 | WeightType::Q5_0 => &[0],
         WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4_K | WeightType::Q5_K => &[0, 2],
         // After 128 bytes of low bits, 64 of high bits and 16 group scales.
@@ -53,6 +56,11 @@ fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> 
         }
         WeightType::BF16 => {
             scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0)
+        }
+        WeightType::MXFP4 => {
+            let mut blocks = bytes.chunks_exact(weight_type.block_bytes());
+            let index = blocks.position(|block| block[0] >= MXFP4_TOO_LARGE)?;
+            Some((index, name_of(bytes[index * weight_type.block_bytes()] == u8::MAX)))
         }
         _ => {
             // Only the scales: a block's integers can have any bits.
@@ -154,6 +162,16 @@ mod tests {
                     "{weight_type} at {offset}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn exponents_without_finite_values_are_found() {
+        let size = WeightType::MXFP4.block_bytes();
+        for (exponent, found) in [(0, None), (252, None), (253, Some(32)), (254, Some(32)), (255, Some(32))] {
+            let mut bytes = vec![0x77; 3 * size];
+            (bytes[0], bytes[size], bytes[2 * size]) = (120, exponent, 120);
+            assert_eq!(bad_index(WeightType::MXFP4, bytes), found, "{exponent}");
         }
     }
 

@@ -8,21 +8,19 @@ use probity_models::{
     GgufError, GgufMetadata, GgufNames, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource, gguf_names,
 };
 
-use super::gguf_header::{GgufHeader, HeaderError, MetadataArray, MetadataValue, StringTable};
+use super::gguf_header::{GgufHeader, HeaderError, MetadataArray, MetadataValue, StringTable, TensorInfo};
+use super::gguf_parts::{self, GgufPart};
 use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
 
-type Owner = Arc<dyn TensorMemory>;
-
-/// An open GGUF file with a checked header. Tensors are views of the mapped file.
+/// An open GGUF file, or all files of a model in several, with checked headers. Tensors are views of the mapped files.
 #[derive(Clone)]
 pub struct GgufFile {
-    path: PathBuf,
-    owner: Owner,
-    header: Arc<GgufHeader>,
-    /// GGUF name → index in the header.
-    by_name: Arc<BTreeMap<String, usize>>,
+    /// The first has the metadata.
+    parts: Arc<Vec<GgufPart>>,
+    /// GGUF name → part, and index in its header.
+    by_name: Arc<BTreeMap<String, (usize, usize)>>,
     names: Arc<GgufNames>,
 }
 
@@ -40,52 +38,67 @@ pub struct TensorListing {
 }
 
 impl GgufFile {
-    /// Maps the file and checks its header.
+    /// Maps the file and checks its header. If it is the first of several, the others are read from its folder.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let map = map_file(path)?;
-        Self::from_owner(path, Arc::new(map))
+        let file = GgufPart::read(path, Arc::new(map_file(path)?))?;
+        Ok(Self::of_parts(if gguf_parts::count(&file)? > 1 { gguf_parts::with_others(file)? } else { vec![file] }))
     }
 
-    /// Reads a file from bytes in memory; `path` is only for messages.
+    /// Reads one file from bytes in memory; `path` is only for messages.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, WeightsError> {
-        Self::from_owner(path, Arc::new(bytes))
+        Ok(Self::of_parts(vec![GgufPart::read(path, Arc::new(bytes))?]))
     }
 
-    fn from_owner(path: &Path, owner: Owner) -> Result<Self, WeightsError> {
-        let header = GgufHeader::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
-        let by_name: BTreeMap<String, usize> =
-            header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
-        let architecture = header.metadata.get("general.architecture");
+    fn of_parts(parts: Vec<GgufPart>) -> Self {
+        let tensors = parts.iter().enumerate().flat_map(|(part, file)| {
+            let tensors = file.header.tensors.iter().enumerate();
+            tensors.map(move |(index, tensor)| (tensor.name.clone(), (part, index)))
+        });
+        let by_name: BTreeMap<String, (usize, usize)> = tensors.collect();
+        let architecture = parts[0].header.metadata.get("general.architecture");
         let architecture = architecture
             .and_then(|value| if let MetadataValue::String(name) = value { Some(name.as_str()) } else { None });
         let names = Arc::new(gguf_names(architecture, |name| by_name.contains_key(name)));
-        Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
+        Self { parts: Arc::new(parts), by_name: Arc::new(by_name), names }
+    }
+
+    /// The files, the first of several first.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.parts.iter().map(|part| part.path.clone()).collect()
+    }
+
+    fn first(&self) -> &GgufPart {
+        &self.parts[0]
+    }
+
+    fn info(&self, (part, index): (usize, usize)) -> &TensorInfo {
+        &self.parts[part].header.tensors[index]
     }
 
     /// Format version, 2 or 3.
     pub fn version(&self) -> u32 {
-        self.header.version
+        self.first().header.version
     }
 
     /// All tensors in file order.
     pub fn tensors(&self) -> Vec<TensorListing> {
-        let listing = |tensor: &super::gguf_header::TensorInfo| TensorListing {
+        let listing = |tensor: &TensorInfo| TensorListing {
             name: tensor.name.clone(),
             shape: tensor.shape.clone(),
             type_name: tensor.ggml_type.name,
             bytes: tensor.bytes.len(),
         };
-        self.header.tensors.iter().map(listing).collect()
+        self.parts.iter().flat_map(|part| &part.header.tensors).map(listing).collect()
     }
 
     /// All metadata by key.
     pub fn metadata(&self) -> &BTreeMap<String, MetadataValue> {
-        &self.header.metadata
+        &self.first().header.metadata
     }
 
     /// The value of `key`, if present.
     pub fn value(&self, key: &str) -> Option<&MetadataValue> {
-        self.header.metadata.get(key)
+        self.metadata().get(key)
     }
 
     /// The string of `key`; an error for another type.
@@ -141,7 +154,7 @@ impl GgufFile {
     /// Like [`metadata_error`](Self::metadata_error) with a different hint.
     pub(crate) fn metadata_error_with(&self, key: &str, why: impl Into<String>, hint: &str) -> WeightsError {
         WeightsError::Malformed {
-            path: self.path.clone(),
+            path: self.first().path.clone(),
             what: format!("metadata `{key}`"),
             why: why.into(),
             hint: hint.into(),
@@ -219,33 +232,33 @@ impl GgufMetadata for GgufFile {
     }
 
     fn shape(&self, tensor: &str) -> Option<&[usize]> {
-        self.by_name.get(tensor).map(|&index| self.header.tensors[index].shape.as_slice())
+        self.by_name.get(tensor).map(|&at| self.info(at).shape.as_slice())
     }
 }
 
 impl WeightSource for GgufFile {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let gguf_name = self.names.to_gguf(name);
-        let Some(&index) = self.by_name.get(&gguf_name) else {
+        let Some(&at) = self.by_name.get(&gguf_name) else {
             return Err(SourceError::Missing {
                 name: gguf_name.clone(),
-                path: self.path.clone(),
+                path: self.path(),
                 held: self.by_name.len(),
                 nearest: nearest(&gguf_name, self.by_name.keys().map(String::as_str)).map(str::to_owned),
             });
         };
-        let info = &self.header.tensors[index];
+        let (info, part) = (self.info(at), &self.parts[at.0]);
         // Reported only when the tensor is read, so that a file with unsupported types can still be inspected.
         let Some(weight_type) = info.ggml_type.weight_type else {
             return Err(SourceError::Unsupported {
                 name: gguf_name,
-                path: self.path.clone(),
+                path: part.path.clone(),
                 found: info.ggml_type.name.to_owned(),
                 supported: None,
                 hint: SUPPORTED_TYPES,
             });
         };
-        let bytes = TensorBytes::slice(Arc::clone(&self.owner), info.bytes.clone())
+        let bytes = TensorBytes::slice(Arc::clone(&part.owner), info.bytes.clone())
             .expect("the header check placed each tensor inside the file");
         Ok(RawTensor { shape: info.shape.clone(), weight_type, bytes })
     }
@@ -261,12 +274,20 @@ impl WeightSource for GgufFile {
     }
 
     fn path(&self) -> PathBuf {
-        self.path.clone()
+        self.first().path.clone()
     }
 }
 
-const SUPPORTED_TYPES: &str = "use a file with types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K \
-                               (such as a Q4_K_M or Q8_0 file)";
+const SUPPORTED_TYPES: &str = "use a file with types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, \
+                               MXFP4 (such as a Q4_K_M or Q8_0 file)";
+
+impl GgufPart {
+    /// Checks the header of a file in memory.
+    pub(super) fn read(path: &Path, owner: Arc<dyn TensorMemory>) -> Result<Self, WeightsError> {
+        let header = GgufHeader::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
+        Ok(Self { path: path.to_owned(), owner, header })
+    }
+}
 
 fn malformed(path: &Path, error: HeaderError) -> WeightsError {
     let hint = if error.truncated {

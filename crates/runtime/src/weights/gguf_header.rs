@@ -200,7 +200,7 @@ impl GgmlType {
             30 => known(WeightType::BF16),
             34 => other("TQ1_0", 256, 54),
             35 => other("TQ2_0", 256, 66),
-            39 => other("MXFP4", 32, 17),
+            39 => known(WeightType::MXFP4),
             _ => return None,
         })
     }

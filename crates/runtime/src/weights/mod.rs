@@ -7,6 +7,7 @@ mod fingerprint;
 mod finite;
 mod gguf;
 mod gguf_header;
+mod gguf_parts;
 mod lora;
 mod safetensors;
 
@@ -21,6 +22,7 @@ pub use fingerprint::{fingerprint, sha256_file};
 pub use finite::check_finite;
 pub use gguf::{GgufFile, TensorListing};
 pub use gguf_header::{GgmlType, GgufHeader, HeaderError, MetadataArray, MetadataValue, StringTable, TensorInfo};
+pub(crate) use gguf_parts::PartName;
 pub use lora::{AdaptedWeights, AdapterError, LoraAdapter};
 pub use safetensors::{SafetensorsFiles, ShardIndex};
 

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use probity_kernels::WeightType;
-use probity_models::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
+use probity_models::{ByteTensor, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
 use serde::Deserialize;
 
@@ -171,6 +171,25 @@ impl SafetensorsFiles {
         }
     }
 
+    fn entry(&self, name: &str) -> Result<&HeaderEntry, SourceError> {
+        self.entries.get(name).ok_or_else(|| SourceError::Missing {
+            name: name.to_owned(),
+            path: self.path.clone(),
+            held: self.entries.len(),
+            nearest: nearest(name, self.entries.keys().map(String::as_str)).map(str::to_owned),
+        })
+    }
+
+    fn bytes_of(&self, name: &str, entry: &HeaderEntry) -> Result<TensorBytes, SourceError> {
+        let (path, owner) = &self.files[entry.file];
+        let why = || format!("bytes {:?} are outside the file", entry.range);
+        TensorBytes::slice(Arc::clone(owner), entry.range.clone()).ok_or_else(|| SourceError::Invalid {
+            name: name.to_owned(),
+            path: path.clone(),
+            why: why(),
+        })
+    }
+
     /// Name of the file that contains a tensor.
     fn shard_of(&self, entry: &HeaderEntry) -> String {
         self.files[entry.file].0.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -217,16 +236,8 @@ impl SafetensorsFiles {
 
 impl WeightSource for SafetensorsFiles {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
-        let Some(entry) = self.entries.get(name) else {
-            return Err(SourceError::Missing {
-                name: name.to_owned(),
-                path: self.path.clone(),
-                held: self.entries.len(),
-                nearest: nearest(name, self.entries.keys().map(String::as_str)).map(str::to_owned),
-            });
-        };
-        let (path, owner) = &self.files[entry.file];
-        let invalid = |why: String| SourceError::Invalid { name: name.to_owned(), path: path.clone(), why };
+        let entry = self.entry(name)?;
+        let (path, _) = &self.files[entry.file];
         let weight_type = match entry.dtype {
             Dtype::F32 => WeightType::F32,
             Dtype::F16 => WeightType::F16,
@@ -241,9 +252,16 @@ impl WeightSource for SafetensorsFiles {
                 });
             }
         };
-        let bytes = TensorBytes::slice(Arc::clone(owner), entry.range.clone())
-            .ok_or_else(|| invalid(format!("bytes {:?} are outside the file", entry.range)))?;
-        Ok(RawTensor { shape: entry.shape.clone(), weight_type, bytes })
+        Ok(RawTensor { shape: entry.shape.clone(), weight_type, bytes: self.bytes_of(name, entry)? })
+    }
+
+    fn bytes(&self, name: &str) -> Result<ByteTensor, SourceError> {
+        let entry = self.entry(name)?;
+        if entry.dtype != Dtype::U8 {
+            let (name, path) = (name.to_owned(), self.files[entry.file].0.clone());
+            return Err(SourceError::Invalid { name, path, why: format!("expected U8, found {:?}", entry.dtype) });
+        }
+        Ok(ByteTensor { shape: entry.shape.clone(), bytes: self.bytes_of(name, entry)? })
     }
 
     fn contains(&self, name: &str) -> bool {

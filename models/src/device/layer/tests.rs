@@ -160,6 +160,7 @@ fn layer_inputs(config: &StackConfig) -> Vec<f32> {
 /// The relative position table.
 const TABLE: &str = "distances";
 const TABLE_NORM: &str = "distances_norm";
+const SINKS: &str = "sinks";
 /// Number of tokens of a source.
 const SOURCE: usize = 5;
 /// Scales of two rotations.
@@ -279,6 +280,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         score_scale: usual_scale(8),
         score_cap: None,
         temperature: None,
+        sinks: None,
         bidirectional: false,
         relative: None,
         disentangled: None,
@@ -302,6 +304,8 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { layers: vec![sight(Some(3), Some(1)), sight(None, None)], ..base.clone() },
         StackConfig { branch_scale: 0.25, ..base.clone() },
         StackConfig { score_cap: Some(0.05), ..base.clone() },
+        StackConfig { sinks: Some(SINKS), ..base.clone() },
+        StackConfig { sinks: Some(SINKS), layers: vec![sight(Some(3), Some(0)), sight(None, Some(1))], ..base.clone() },
         StackConfig { norm: NormKind::RootMeanSquareLessOne, ..base.clone() },
         StackConfig { norm: NormKind::LayerWithoutBias, first_input_norm: false, ..base.clone() },
         StackConfig { names: &ALL_NORMED, ..base.clone() },
@@ -315,6 +319,13 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..sigmoid }), ..base.clone() },
         StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..experts(true) }), ..base.clone() },
         StackConfig { temperature: Some(Temperature { beta: 0.5, length: 3.0 }), ..base.clone() },
+        StackConfig {
+            names: &MIXED,
+            experts: Some(experts(true)),
+            activation: Activation::ClampedSigmoid,
+            biases: LayerBiases { feed_forward: true, router: true, ..LayerBiases::NONE },
+            ..base.clone()
+        },
         StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
         StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
         StackConfig { names: &HEAD_NORMED, ..base.clone() },
@@ -351,6 +362,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         // Loaded by the executor, not by the layers.
         source.extend(config.names.relative.map(|name| (name.to_owned(), vec![6, config.num_heads])));
         source.extend(config.disentangled.map(|of| (TABLE.to_owned(), vec![2 * of.span, config.hidden_size])));
+        source.extend((0..2).map(|layer| (format!("layers.{layer}.{SINKS}"), vec![config.num_heads])));
         source.extend(["weight", "bias"].map(|part| (format!("{TABLE_NORM}.{part}"), vec![config.hidden_size])));
         let kernels = by_kernels(&source, &config, &x, &frequencies);
         let by_candle =
