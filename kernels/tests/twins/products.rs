@@ -88,7 +88,7 @@ fn the_largest_integers_do_not_overflow() {
     let (m, n, k) = (13, 33, 512);
     let mut random = Random(22);
     for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
-        // All bits set, none, those of the largest integer of either sign if it is signed, and both of the largest code.
+        // All bits set, none, those of the largest integer of either sign if it is signed, those of the largest code.
         for byte in [0xff, 0x00, 0x7f, 0x80, 0x77] {
             let bytes = random.blocks(weight_type, n * k, |_| byte);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
