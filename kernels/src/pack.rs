@@ -62,14 +62,13 @@ impl UnitLayout {
             // Tiles multiply 32 `k` at a time.
             WeightType::BF16 => (if matches!(form, ProductForm::Tiles) { 32 } else { 2 }, 16, 0, 0, 0),
             WeightType::Q8_0 => (32, 8, 0, 64, 0),
-            WeightType::Q4_0 => (32, 4, 0, 64, 0),
+            WeightType::Q4_0 | WeightType::MXFP4 => (32, 4, 0, 64, 0),
             WeightType::Q4_1 => (32, 4, 0, 128, 0),
             WeightType::Q5_0 => (32, 4, 1, 64, 0),
             WeightType::Q5_1 => (32, 4, 1, 128, 0),
             WeightType::Q4_K => (256, 4, 0, 128, 2 * 8 * PANEL),
             WeightType::Q5_K => (256, 4, 1, 128, 2 * 8 * PANEL),
             WeightType::Q6_K => (256, 4, 2, 64, 16 * PANEL),
-            WeightType::MXFP4 => (32, 4, 0, 64, 0),
         };
         let (low_bytes, high_bytes) = (PANEL * unit * low_bits / 8, PANEL * unit * high_bits / 8);
         let unit_bytes = low_bytes + high_bytes + scale_bytes + group_bytes;

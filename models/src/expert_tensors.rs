@@ -255,8 +255,10 @@ mod tests {
 
     use super::*;
 
-    /// Tensors of bytes, by name and shape.
-    struct Bytes(BTreeMap<&'static str, (Vec<usize>, Vec<u8>)>);
+    /// Shapes and bytes, by name.
+    type Tensors = BTreeMap<&'static str, (Vec<usize>, Vec<u8>)>;
+
+    struct Bytes(Tensors);
 
     impl WeightSource for Bytes {
         fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
@@ -295,7 +297,7 @@ mod tests {
     }
 
     /// Two experts of two rows each for the gate and for what it gates, and of three rows of two inputs.
-    fn made() -> BTreeMap<&'static str, (Vec<usize>, Vec<u8>)> {
+    fn made() -> Tensors {
         BTreeMap::from([
             (BLOCKS, numbered(&[2, 4, 1, 16])),
             (SCALES, numbered(&[2, 4, 1])),
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn experts_that_do_not_fit_together_are_refused_by_name() {
-        let error = |change: &dyn Fn(&mut BTreeMap<&'static str, (Vec<usize>, Vec<u8>)>), name: &str| {
+        let error = |change: &dyn Fn(&mut Tensors), name: &str| {
             let mut tensors = made();
             change(&mut tensors);
             let source = ExpertTensors(Bytes(tensors));

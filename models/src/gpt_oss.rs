@@ -1,4 +1,4 @@
-//! OpenAI's gpt-oss (Agarwal et al. 2025): a mixture of experts with clamped gates and biases, attention sinks, and
+//! `OpenAI`'s gpt-oss (Agarwal et al. 2025): a mixture of experts with clamped gates and biases, attention sinks, and
 //! windows in every other layer.
 
 use serde_json::{Map, Value, json};

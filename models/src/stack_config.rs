@@ -190,6 +190,7 @@ impl StackSizes {
 
 /// Which products have biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each product has a bias or none")]
 pub(crate) struct LayerBiases {
     pub(crate) qkv: bool,
     pub(crate) attention_output: bool,

@@ -236,12 +236,11 @@ impl Checkpoint {
                     let files = source.paths().into_iter().chain(beside).map(file_state).collect();
                     let config = config_of_folder(path)?;
                     let (config, source): (_, Box<dyn WeightSource + Send + Sync>) =
-                        match text_part(&config).map_err(not_run)? {
-                            Some(text) => (text, Box::new(TextTensors(source))),
-                            None => {
-                                let source = experts_apart(&config, source);
-                                (config, source)
-                            }
+                        if let Some(text) = text_part(&config).map_err(not_run)? {
+                            (text, Box::new(TextTensors(source)))
+                        } else {
+                            let source = experts_apart(&config, source);
+                            (config, source)
                         };
                     (config, source, Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
                 }

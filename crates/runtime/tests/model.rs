@@ -589,15 +589,18 @@ fn a_glm_lacks_the_corrections_of_its_router_by_name() {
     assert!(error.contains(&format!("`{name}` not found")), "{error}");
 }
 
+/// Name, type, shape and bytes.
+type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
+
 #[test]
 fn experts_that_are_not_whole_or_finite_are_refused_by_name() {
-    let error = |change: &dyn Fn(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>)| {
+    let error = |change: &dyn Fn(&mut Vec<Stored>)| {
         let folder = tempfile::tempdir().expect("folder");
         copy(&goldens().join("models/gpt_oss"), folder.path());
         let path = folder.path().join("model.safetensors");
         let bytes = std::fs::read(&path).expect("read");
         let held = SafeTensors::deserialize(&bytes).expect("valid safetensors");
-        let mut tensors: Vec<_> = held
+        let mut tensors: Vec<Stored> = held
             .iter()
             .map(|(name, view)| (name.to_owned(), view.dtype(), view.shape().to_vec(), view.data().to_vec()))
             .collect();

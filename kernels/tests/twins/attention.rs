@@ -66,12 +66,11 @@ impl Case {
         let spans = packed.iter().map(|(keys, values, len)| PackedSpan { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
         let segments = [AttentionSegment { spans, rows: self.seen(), wanted: None }];
-        match &self.sinks {
-            Some(sinks) => attention_with_sinks(isa, &self.shape, sinks, &self.queries, &segments, &mut out),
-            None => {
-                let bias = self.bias.as_ref().map(ScoreBias::Distance);
-                attention(isa, &self.shape, bias, &self.queries, &segments, &mut out);
-            }
+        if let Some(sinks) = &self.sinks {
+            attention_with_sinks(isa, &self.shape, sinks, &self.queries, &segments, &mut out);
+        } else {
+            let bias = self.bias.as_ref().map(ScoreBias::Distance);
+            attention(isa, &self.shape, bias, &self.queries, &segments, &mut out);
         }
         out
     }

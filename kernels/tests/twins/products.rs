@@ -177,8 +177,8 @@ fn bf16_products_follow_their_definition_on_every_instruction_set() {
 
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
-    let mut random = Random(3);
     use WeightType::{BF16, F32, MXFP4, Q4_1, Q6_K, Q8_0};
+    let mut random = Random(3);
     for weight_type in [F32, BF16, Q8_0, Q4_1, Q6_K, MXFP4] {
         let (n, k) = (70, 768);
         let bytes = random.weights(weight_type, n, k);

@@ -253,26 +253,6 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ),
         ("mixtral", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
         ("mixtral", json!({ "num_local_experts": null }), "num_local_experts"),
-        ("gpt_oss", json!({ "rope_scaling": null }), "rope_scaling"),
-        (
-            "gpt_oss",
-            json!({ "rope_scaling": { "rope_type": "yarn" }, "initial_context_length": null }),
-            "rope_scaling.factor",
-        ),
-        ("gpt_oss", json!({ "head_dim": null }), "head_dim"),
-        ("gpt_oss", json!({ "num_key_value_heads": null }), "num_key_value_heads"),
-        ("gpt_oss", json!({ "num_local_experts": null }), "num_local_experts"),
-        ("gpt_oss", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
-        ("gpt_oss", json!({ "experts_per_token": 4 }), "experts_per_token"),
-        ("gpt_oss", json!({ "initial_context_length": 4096 }), "initial_context_length"),
-        ("gpt_oss", json!({ "swiglu_limit": 5.0 }), "swiglu_limit"),
-        ("gpt_oss", json!({ "swiglu_alpha": 1.0 }), "swiglu_alpha"),
-        ("gpt_oss", json!({ "hidden_act": "gelu" }), "hidden_act"),
-        ("gpt_oss", json!({ "sliding_window": null }), "sliding_window"),
-        ("gpt_oss", json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
-        ("gpt_oss", json!({ "quantization_config": { "quant_method": "fp8" } }), "quantization_config"),
-        ("gpt_oss", json!({ "quantization_config": { "quant_method": "mxfp4", "bits": 2 } }), "quantization_config"),
-        ("gpt_oss", json!({ "quantization_config": "mxfp4" }), "quantization_config"),
         ("qwen3_moe", json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
         ("qwen3_moe", json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
     ] {
@@ -328,6 +308,34 @@ fn what_a_gemma_4_does_not_honour_is_refused_by_name() {
     }
     let counts = json!({ "per_layer_config": null, "num_global_key_value_heads": 3 });
     assert_refused("gemma4-keys-as-values", &counts, "num_global_key_value_heads");
+}
+
+#[test]
+fn what_a_gpt_oss_does_not_honour_is_refused_by_name() {
+    for (name, changes, field) in [
+        ("gpt_oss", json!({ "rope_scaling": null }), "rope_scaling"),
+        (
+            "gpt_oss",
+            json!({ "rope_scaling": { "rope_type": "yarn" }, "initial_context_length": null }),
+            "rope_scaling.factor",
+        ),
+        ("gpt_oss", json!({ "head_dim": null }), "head_dim"),
+        ("gpt_oss", json!({ "num_key_value_heads": null }), "num_key_value_heads"),
+        ("gpt_oss", json!({ "num_local_experts": null }), "num_local_experts"),
+        ("gpt_oss", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
+        ("gpt_oss", json!({ "experts_per_token": 4 }), "experts_per_token"),
+        ("gpt_oss", json!({ "initial_context_length": 4096 }), "initial_context_length"),
+        ("gpt_oss", json!({ "swiglu_limit": 5.0 }), "swiglu_limit"),
+        ("gpt_oss", json!({ "swiglu_alpha": 1.0 }), "swiglu_alpha"),
+        ("gpt_oss", json!({ "hidden_act": "gelu" }), "hidden_act"),
+        ("gpt_oss", json!({ "sliding_window": null }), "sliding_window"),
+        ("gpt_oss", json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
+        ("gpt_oss", json!({ "quantization_config": { "quant_method": "fp8" } }), "quantization_config"),
+        ("gpt_oss", json!({ "quantization_config": { "quant_method": "mxfp4", "bits": 2 } }), "quantization_config"),
+        ("gpt_oss", json!({ "quantization_config": "mxfp4" }), "quantization_config"),
+    ] {
+        assert_refused(name, &changes, field);
+    }
 }
 
 #[test]

@@ -223,6 +223,22 @@ fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
     LayerSight { window, rotation, ..LayerSight::default() }
 }
 
+/// Configurations with attention sinks and with biases of router and experts.
+fn with_sinks(base: &StackConfig) -> [StackConfig; 3] {
+    let windows = vec![sight(Some(3), Some(0)), sight(None, Some(1))];
+    [
+        StackConfig { sinks: Some(SINKS), ..base.clone() },
+        StackConfig { sinks: Some(SINKS), layers: windows, ..base.clone() },
+        StackConfig {
+            names: &MIXED,
+            experts: Some(experts(true)),
+            activation: Activation::ClampedSigmoid,
+            biases: LayerBiases { feed_forward: true, router: true, ..LayerBiases::NONE },
+            ..base.clone()
+        },
+    ]
+}
+
 /// Configurations with relative position terms.
 fn with_distances(unrotated: &StackConfig) -> Vec<StackConfig> {
     let distances =
@@ -304,8 +320,6 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { layers: vec![sight(Some(3), Some(1)), sight(None, None)], ..base.clone() },
         StackConfig { branch_scale: 0.25, ..base.clone() },
         StackConfig { score_cap: Some(0.05), ..base.clone() },
-        StackConfig { sinks: Some(SINKS), ..base.clone() },
-        StackConfig { sinks: Some(SINKS), layers: vec![sight(Some(3), Some(0)), sight(None, Some(1))], ..base.clone() },
         StackConfig { norm: NormKind::RootMeanSquareLessOne, ..base.clone() },
         StackConfig { norm: NormKind::LayerWithoutBias, first_input_norm: false, ..base.clone() },
         StackConfig { names: &ALL_NORMED, ..base.clone() },
@@ -319,13 +333,6 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..sigmoid }), ..base.clone() },
         StackConfig { names: &SHARED, experts: Some(ExpertChoice { dense, ..experts(true) }), ..base.clone() },
         StackConfig { temperature: Some(Temperature { beta: 0.5, length: 3.0 }), ..base.clone() },
-        StackConfig {
-            names: &MIXED,
-            experts: Some(experts(true)),
-            activation: Activation::ClampedSigmoid,
-            biases: LayerBiases { feed_forward: true, router: true, ..LayerBiases::NONE },
-            ..base.clone()
-        },
         StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
         StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
         StackConfig { names: &HEAD_NORMED, ..base.clone() },
@@ -351,6 +358,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
     ]);
     descriptions.extend(with_distances(&unrotated));
     descriptions.extend(with_variants(&base));
+    descriptions.extend(with_sinks(&base));
     descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, ..base.clone() }));
     descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, names: &PLAIN, ..base.clone() }));
     let (x, frequencies) = (numbers(1, TOKENS * base.hidden_size), [1.0, 0.4, 0.1, 0.02]);
