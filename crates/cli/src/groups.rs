@@ -72,7 +72,7 @@ const RARE: &[&str] = &[
     "similarity", "steps_template", "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify",
     "aspect", "seq2seq", "choose", "stop", "sure", "analyses", "text_flags", "defence", "shard", "overwrite", "until",
     "from", "scale", "rationale_tokens", "most_aius", "passage_tokens", "overlap", "unit_words", "answer_tokens",
-    "question_words", "answer_words", "no_related", "no_weights", "follow_ups", "thoughts", "template_var",
+    "question_words", "answer_words", "no_related", "no_weights", "follow_ups", "think", "thoughts", "template_var",
 ];
 
 /// The command of a method: its options in groups, `-h` with the frequent ones.
