@@ -367,7 +367,7 @@ mod tests {
             ScoreResult { outcome, prompt_tokens: 7, answer: Some(ScoreAnswer::Labels(answer)) }
         });
         let (result, output) = run("g-eval --attribute coherence", &[sample("a", &[3.0, 2.0])], &model);
-        let why = r#"the likeliest next token is "<think>", which opens a thought"#;
+        let why = r#"the likeliest next token is "<think>", which opens a thought; try --think off"#;
         let row = output.rows("scores")[0];
         assert!(row["outcome"] == "low_mass" && row["why"] == why && row["answers"][0]["why"] == why, "{row}");
         let notes: Vec<String> = result.expect("runs").tables.into_iter().flat_map(|one| one.notes).collect();
