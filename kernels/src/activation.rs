@@ -23,11 +23,13 @@ pub enum Activation {
     /// `g · σ(1.702 g)` with `g = min(x, 7)`, which gates `u + 1` with the second product `u` limited to ±7 (Agarwal et
     /// al. 2025).
     ClampedSigmoid,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
 }
 
 impl Activation {
     /// All activation functions.
-    pub const ALL: [Self; 5] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu, Self::ClampedSigmoid];
+    pub const ALL: [Self; 6] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::ClampedSigmoid];
     /// The factor in the logistic function of [`ClampedSigmoid`](Self::ClampedSigmoid).
     pub const CLAMPED_FACTOR: f32 = 1.702;
     /// The limit of both products of [`ClampedSigmoid`](Self::ClampedSigmoid).
@@ -81,6 +83,7 @@ pub(crate) fn activate_lanes<S: Simd>(
             let x = S::min(S::splat(Activation::CLAMPED_LIMIT), x);
             S::mul(x, sigmoid::<S>(S::mul(S::splat(Activation::CLAMPED_FACTOR), x)))
         }
+        Activation::Sigmoid => sigmoid::<S>(x),
     };
     let activated = match up {
         Some(up) if activation == Activation::ClampedSigmoid => {
@@ -96,7 +99,7 @@ pub(crate) fn activate_lanes<S: Simd>(
 
 /// `1 / (1 + e⁻ˣ)`.
 #[inline(always)]
-fn sigmoid<S: Simd>(x: S::F) -> S::F {
+pub(crate) fn sigmoid<S: Simd>(x: S::F) -> S::F {
     S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), x))))
 }
 

@@ -7,7 +7,7 @@
 //! Dependencies between modules are layered: formats and data (`weight_type`, `form`, `decode`, `pack`) and the lanes
 //! (`simd`); then, generic over the lanes, groups of integers (`groups`), expansion (`unpack`) and register tiles
 //! (`tiles`); then the instruction sets (`isa`); then the drivers (`inputs`, `worker`, `matmul`, `attention`, `head`,
-//! `elementwise`), which name no instruction set.
+//! `delta`, `elementwise`), which name no instruction set.
 
 #![expect(
     clippy::inline_always,
@@ -21,6 +21,7 @@ mod activation;
 mod attention;
 mod buffer;
 mod decode;
+mod delta;
 mod elementwise;
 mod form;
 mod groups;
@@ -44,6 +45,7 @@ pub use attention::{
 };
 pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;
+pub use delta::{DeltaInputs, DeltaRoom, DeltaShape, DeltaText, DeltaWeights, gated_delta};
 pub use elementwise::{Norm, RopeLayout, RopeTable, add_scaled, normalise, soft_cap};
 pub use form::{Arithmetic, ProductForm};
 pub use head::{HeadMatrix, HeadRow, greedy_among, head, likeliest_among, log_sum_exp};

@@ -1,6 +1,7 @@
 //! Tests that each instruction set gives the bits of the portable implementation, and that the latter is correct.
 
 mod attention;
+mod delta;
 mod products;
 mod rows;
 
