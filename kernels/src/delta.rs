@@ -222,7 +222,9 @@ fn unit_heads<S: Simd>(key_dim: usize, scale: f32, x: &mut [f32]) {
         last[..rest.len()].copy_from_slice(rest);
         sum = S::fma(S::load(&last), S::load(&last), sum);
         let scale = scale / (S::sum(sum) + NORM_EPS).sqrt();
-        x.iter_mut().for_each(|x| *x *= scale);
+        for x in x {
+            *x *= scale;
+        }
     }
 }
 

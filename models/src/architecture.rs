@@ -25,6 +25,8 @@ pub(crate) struct Architecture {
 /// The function that reads a configuration.
 pub(crate) enum ReadConfig {
     Decoder(ConfigReader<DecoderConfig>),
+    /// A decoder that only our CPU kernels compute.
+    OnCpu(ConfigReader<DecoderConfig>),
     EncoderDecoder(ConfigReader<EncoderDecoderConfig>),
     Encoder(ConfigReader<EncoderShape>),
     Bridged(&'static Bridged),
@@ -33,7 +35,7 @@ pub(crate) enum ReadConfig {
 impl ReadConfig {
     pub(crate) fn read(&self, config: &Map<String, Value>) -> Result<ModelConfig, ConfigError> {
         match self {
-            Self::Decoder(read) => read(config).map(Box::new).map(ModelConfig::Decoder),
+            Self::Decoder(read) | Self::OnCpu(read) => read(config).map(Box::new).map(ModelConfig::Decoder),
             Self::EncoderDecoder(read) => read(config).map(Box::new).map(ModelConfig::EncoderDecoder),
             Self::Encoder(read) => read(config).map(Box::new).map(ModelConfig::Encoder),
             Self::Bridged(of) => BridgedConfig::read(of, config).map(Box::new).map(ModelConfig::Bridged),
@@ -172,9 +174,13 @@ impl ModelConfig {
                 let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
                 // Models with a class head predict no tokens.
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
-                name.ends_with("rotary_emb.inv_freq")
+                // Weights that predict further tokens.
+                let is_of_more = config.delta.is_some() && name.starts_with("mtp.");
+                let is_derived = name.ends_with("rotary_emb.inv_freq");
+                is_derived
                     || is_of_long
                     || is_of_tokens
+                    || is_of_more
                     || is_after_last(name, config)
                     || config.has_keys_of_another(name)
             }

@@ -25,6 +25,7 @@ static ENCODER: LayerNames = LayerNames {
     down: "fc2",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("final_layer_norm"),
     layer_input: None,
     layer_scale: None,

@@ -28,6 +28,7 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     down: "output.dense",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("output.LayerNorm"),
     layer_input: None,
     layer_scale: None,

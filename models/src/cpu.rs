@@ -1,13 +1,16 @@
 //! State that CPU models keep between layers and calls: activation buffers, and the keys and values of cached spans.
 
+use std::sync::Arc;
+
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
-    AttentionShape, Buffer, Inputs, Isa, Norm, PackedSpan, ProductForm, add_scaled, join_spans, normalise, pack_span,
-    prefer_large_pages,
+    Activation, AttentionShape, Buffer, DeltaRoom, Inputs, Isa, Norm, PackedSpan, ProductForm, activate, add_scaled,
+    join_spans, matmul, normalise, pack_span, prefer_large_pages,
 };
 
 use crate::SourceError;
-use crate::linear::TensorLoader;
+use crate::delta_layer::LayerStates;
+use crate::linear::{Linear, TensorLoader};
 
 // Fresh memory for each result is expensive: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc
 // was configured to keep its own.
@@ -24,6 +27,9 @@ pub(crate) struct Workspace {
     pub(crate) attended: Buffer<f32>,
     /// The inputs of all layers beside the residual stream, `(tokens, layers · width)`.
     pub(crate) layer_inputs: Buffer<f32>,
+    /// Gates of the attention's output or of a gated delta net's results.
+    pub(crate) gate: Buffer<f32>,
+    pub(crate) delta: DeltaRoom,
     /// The output of a sublayer, if it is not added directly to the residual stream.
     pub(crate) branch: Buffer<f32>,
     pub(crate) inputs: Inputs,
@@ -90,6 +96,40 @@ impl Workspace {
     /// Applies a norm to each layer's input in place.
     pub(crate) fn normalise_layer_inputs(&mut self, isa: Isa, norm: Norm<'_>) {
         replace_by_normed(isa, &mut self.layer_inputs, Some(norm), &mut self.normed);
+    }
+}
+
+impl Workspace {
+    /// Moves the gate after each head of the queries, `(tokens, heads, 2, head_dim)`, to `gate`.
+    pub(crate) fn split_gates(&mut self, head_dim: usize) {
+        self.gate.set_len(self.q.len() / 2);
+        self.normed.set_len(self.q.len() / 2);
+        let gates = self.gate.chunks_exact_mut(head_dim).zip(self.normed.chunks_exact_mut(head_dim));
+        for (both, (gate, query)) in self.q.chunks_exact(2 * head_dim).zip(gates) {
+            query.copy_from_slice(&both[..head_dim]);
+            gate.copy_from_slice(&both[head_dim..]);
+        }
+        std::mem::swap(&mut self.q, &mut self.normed);
+    }
+
+    /// Multiplies the attention's output by the logistic function of its gates.
+    pub(crate) fn apply_gates(&mut self, isa: Isa) {
+        self.normed.set_len(self.attended.len());
+        activate(isa, Activation::Sigmoid, &self.gate, Some(&self.attended), &mut self.normed);
+        std::mem::swap(&mut self.attended, &mut self.normed);
+    }
+
+    /// Multiplies each row of `branch` by the logistic function of its gate, computed from the rows of `normed`.
+    pub(crate) fn gate_branch(&mut self, isa: Isa, gate: &Linear, width: usize) {
+        self.inputs.set(isa, &self.normed, width, [gate.form()]);
+        let mut logits = vec![0.0; self.normed.len() / width];
+        matmul(isa, &self.inputs, &mut [gate.product(&mut logits)]);
+        for (row, logit) in self.branch.chunks_exact_mut(width).zip(logits) {
+            let factor = 1.0 / (1.0 + libm::expf(-logit));
+            for x in row {
+                *x *= factor;
+            }
+        }
     }
 }
 
@@ -183,6 +223,9 @@ pub(crate) struct CpuSpan {
     /// The first position.
     start: usize,
     len: usize,
+    /// States after the last token, in a model with recurrent layers. A span that others follow in all its uses needs
+    /// none.
+    states: Option<Arc<LayerStates>>,
 }
 
 impl CpuSpan {
@@ -197,7 +240,22 @@ impl CpuSpan {
         // Zeroed: packing does not write the padding, and spans that share a word are joined by bitwise "or".
         let mut lines = vec![CacheLine([0; 16]); end.div_ceil(16)];
         prefer_large_pages(&mut lines);
-        Self { lines, bounds, start, len }
+        Self { lines, bounds, start, len, states: None }
+    }
+
+    /// The same span with these states.
+    pub(crate) fn with_states(self, states: Option<LayerStates>) -> Self {
+        Self { states: states.map(Arc::new), ..self }
+    }
+
+    /// The states after the last token.
+    pub(crate) fn states(&self) -> &LayerStates {
+        self.states.as_deref().expect("a span that is continued has states")
+    }
+
+    /// The states of a new span.
+    pub(crate) fn states_mut(&mut self) -> &mut LayerStates {
+        self.states.as_mut().and_then(Arc::get_mut).expect("a new span has states of its own")
     }
 
     /// Bytes of a span of `len` tokens.
@@ -237,7 +295,7 @@ impl CpuSpan {
         pack_span(isa, shape, rows, row..row + len, start, keys, values);
     }
 
-    /// Joins the first `len` tokens of consecutive spans.
+    /// Joins the first `len` tokens of consecutive spans. The result has the states of the last span.
     pub(crate) fn join(shapes: &[AttentionShape], spans: &[&Self], len: usize) -> Self {
         // In tiles, an even position and the next one share a word: the joined span must begin at the same parity as
         // its first span.
@@ -254,6 +312,7 @@ impl CpuSpan {
                 values,
             );
         }
+        joined.states = spans.last().and_then(|span| span.states.clone());
         joined
     }
 }

@@ -8,6 +8,7 @@ use probity_kernels::{Activation, RopeLayout};
 
 use crate::classes::SCORE;
 use crate::cpu::{NormKind, Workspace};
+use crate::delta::DeltaNet;
 use crate::head::VocabularyHead;
 use crate::layer_inputs::{LayerInputConfig, LayerInputs};
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
@@ -60,6 +61,10 @@ pub struct DecoderConfig {
     pub temperature: Option<Temperature>,
     /// The tensor in each layer with a logit per head, if there is one: a share of the softmax without a value.
     pub sinks: Option<&'static str>,
+    /// Whether each query head has a gate of the attention's output. Its rows follow those of the head's query.
+    pub output_gate: bool,
+    /// The gated delta nets of recurrent layers, if there are any.
+    pub delta: Option<DeltaNet>,
     /// Factor of the attention and feed-forward outputs before they are added to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
@@ -116,6 +121,7 @@ pub(crate) const NAMES: LayerNames = LayerNames {
     down: "mlp.down_proj",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("post_attention_layernorm"),
     layer_input: None,
     layer_scale: None,
@@ -164,6 +170,8 @@ impl DecoderConfig {
             score_cap: self.score_cap,
             temperature: self.temperature,
             sinks: self.sinks,
+            output_gate: self.output_gate,
+            delta: self.delta,
             bidirectional: false,
             relative: None,
             disentangled: None,
@@ -304,7 +312,18 @@ impl PackedDecoder for LlamaFamily {
         self.compute.idle_rows()
     }
 
+    fn state_bytes(&self) -> usize {
+        self.stack.state_bytes()
+    }
+
+    fn without_states(&self, span: &Arc<KvSpan>) -> Arc<KvSpan> {
+        self.stack.without_states(self.compute, span)
+    }
+
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+        if self.state_bytes() > 0 && spans.iter().map(|span| span.len()).sum::<usize>() != len {
+            candle_core::bail!("a recurrent state belongs to the end of a span, which cannot be cut");
+        }
         Ok(self.stack.join(self.compute, spans, len))
     }
 }

@@ -26,6 +26,7 @@ static NAMES: LayerNames = LayerNames {
     down: "ffn.lin2",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("output_layer_norm"),
     layer_input: None,
     layer_scale: None,

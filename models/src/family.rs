@@ -75,6 +75,8 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         score_cap: None,
         temperature: None,
         sinks: None,
+        output_gate: false,
+        delta: None,
         branch_scale: 1.0,
         logit_scale: 1.0,
         logit_cap: None,

@@ -35,20 +35,44 @@ pub trait GgufMetadata {
     fn f64(&self, key: &str) -> Result<Option<f64>, GgufError>;
     /// A boolean.
     fn bool(&self, key: &str) -> Result<Option<bool>, GgufError>;
+    /// The non-negative integers or booleans of a list; a single one as a list of one.
+    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError>;
     /// A string.
     fn string(&self, key: &str) -> Result<Option<&str>, GgufError>;
     /// A token's id.
     fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError>;
     /// The number of strings in a list.
     fn texts(&self, key: &str) -> Result<Option<usize>, GgufError>;
-    /// The non-negative integers or booleans of a list; a single one as a list of one.
-    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError>;
     /// The shape of the tensor with this name in the file, if it exists.
     fn shape(&self, tensor: &str) -> Option<&[usize]>;
 }
 
 /// A Hugging Face name and a GGUF name, up to the last dot, or whole if they differ after it.
 pub(crate) type Pair = (&'static str, &'static str);
+
+/// Tensors of layers that predict further tokens, which are not used.
+pub(crate) const NEXT_TOKEN_PAIRS: [Pair; 6] = [
+    ("eh_proj", "nextn.eh_proj"),
+    ("embed_tokens", "nextn.embed_tokens"),
+    ("enorm", "nextn.enorm"),
+    ("hnorm", "nextn.hnorm"),
+    ("shared_head.head", "nextn.shared_head_head"),
+    ("shared_head.norm", "nextn.shared_head_norm"),
+];
+
+/// Several lists of pairs as one.
+pub(crate) const fn joined<const N: usize>(lists: &[&[Pair]]) -> [Pair; N] {
+    let (mut all, mut next, mut list) = ([("", ""); N], 0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[next] = lists[list][at];
+            (next, at) = (next + 1, at + 1);
+        }
+        list += 1;
+    }
+    all
+}
 
 /// Whether the file has a tensor with this GGUF name.
 pub(crate) type TensorLookup<'a> = &'a dyn Fn(&str) -> bool;
@@ -97,6 +121,7 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     down: "ffn_down",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("ffn_norm"),
     layer_input: None,
     layer_scale: None,
@@ -301,6 +326,10 @@ impl GgufReader<'_> {
 
     pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>, GgufError> {
         self.file.bool(&self.key(name))
+    }
+
+    pub(crate) fn integers(&self, name: &str) -> Result<Option<Vec<u64>>, GgufError> {
+        self.file.integers(&self.key(name))
     }
 
     pub(crate) fn token_id(&self, name: &str) -> Result<Option<u32>, GgufError> {

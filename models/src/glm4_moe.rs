@@ -9,7 +9,9 @@ use crate::decoder::{DecoderConfig, HEAD_NORMS, MODEL, NAMES};
 use crate::family::{
     base_config, gguf, read_rotated_share, read_with_any_rotation, set_rotated_share, take_rotated_share,
 };
-use crate::gguf::{GGUF_EXPERTS, GGUF_HEAD_NORMS, GgufDialect, GgufError, GgufReader, MAX_SIZE, StackNames};
+use crate::gguf::{
+    GGUF_EXPERTS, GGUF_HEAD_NORMS, GgufDialect, GgufError, GgufReader, MAX_SIZE, NEXT_TOKEN_PAIRS, StackNames,
+};
 use crate::mixtral::choice;
 use crate::rope::FACTORS;
 use crate::stack_config::{DenseLayers, ExpertChoice, LayerNames, NormNames, RouterScores};
@@ -51,15 +53,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
         feed_forward_norms: NormNames::stream("post_attention_norm"),
         ..GGUF_EXPERTS
     },
-    // Of layers that predict further tokens.
-    more: &[
-        ("eh_proj", "nextn.eh_proj"),
-        ("embed_tokens", "nextn.embed_tokens"),
-        ("enorm", "nextn.enorm"),
-        ("hnorm", "nextn.hnorm"),
-        ("shared_head.head", "nextn.shared_head_head"),
-        ("shared_head.norm", "nextn.shared_head_norm"),
-    ],
+    more: &NEXT_TOKEN_PAIRS,
 }];
 
 /// The number of the logistic function among llama.cpp's gating functions.

@@ -1,9 +1,12 @@
 //! The weights of a transformer layer (Vaswani et al. 2017), loaded for an executor by a [`StackConfig`]. The executors
 //! are [`crate::transformer`] with our kernels and [`crate::device`] with candle operations.
 
+use std::ops::Range;
+
 use probity_kernels::Activation;
 
 use crate::cpu::NormKind;
+use crate::delta::DeltaWeights;
 use crate::row_range::RowRange;
 use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, RouterScores, StackConfig};
 
@@ -25,6 +28,9 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     /// Loads rows of `{name}.weight`, of the given `width`, and of `{name}.bias` if `bias` is true.
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<L, Self::Error>;
 
+    /// Loads the listed rows, one range after another, of the tensor `name`, which has `of` rows of the given width.
+    fn rows(&self, name: &str, rows: &[Range<usize>], of: usize, width: usize) -> Result<L, Self::Error>;
+
     /// Loads a norm of `width` elements with its epsilon.
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
 
@@ -33,6 +39,9 @@ pub(crate) trait WeightLoader<L, N>: Sized {
 
     /// Loads all `len` elements of the tensor `name`.
     fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
+
+    /// Loads all elements of the matrix `name`, `(rows, width)`. A dimension of one between the two is allowed.
+    fn table(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, Self::Error>;
 
     /// Whether the checkpoint contains the tensor `name`.
     fn has(&self, name: &str) -> bool;
@@ -57,6 +66,7 @@ pub(crate) struct PartNorms<N> {
 
 /// Attention weights and norms.
 pub(crate) struct AttentionWeights<L, N> {
+    /// With the gates of the output, if there are any; see [`StackConfig::output_gate`].
     pub(crate) query: L,
     /// `None` if the keys and values of another layer are used.
     pub(crate) key: Option<L>,
@@ -89,7 +99,8 @@ impl<L, N> AttentionWeights<L, N> {
         let has_keys = variant.keys_of.is_none();
         let has_values = has_keys && !variant.keys_are_values;
         let [q, k, v, o] = names.projections;
-        let [query, key, value] = RowRange::of_products([q, k, v], [queries, keys, keys]);
+        let query_rows = if c.output_gate { 2 * queries } else { queries };
+        let [query, key, value] = RowRange::of_products([q, k, v], [query_rows, keys, keys]);
         Ok(Self {
             query: parts.linear(q, query, c.hidden_size, c.biases.qkv)?,
             key: has_keys.then(|| parts.linear(k, key, c.hidden_size, c.biases.qkv)).transpose()?,
@@ -120,6 +131,8 @@ pub(crate) struct FeedForwardWeights<L, N> {
     pub(crate) products: Vec<GatedProducts<L>>,
     /// The set that all rows use besides their experts.
     pub(crate) shared: Option<GatedProducts<L>>,
+    /// The gate of its output, one logit per row: `output · σ(gate)`.
+    pub(crate) shared_gate: Option<L>,
     pub(crate) norms: PartNorms<N>,
     pub(crate) activation: Activation,
 }
@@ -193,6 +206,12 @@ impl<L> GatedProducts<L> {
         count: usize,
         c: &StackConfig,
     ) -> Result<Self, P::Error> {
+        let inner = c.intermediate_size;
+        let [both, fused_down] = fused_experts(c.names.gate, c.names.down);
+        let rows = |tensor: &str, first: usize, len: usize, of: usize, width: usize| {
+            let first = expert * of + first;
+            parts.rows(tensor, std::slice::from_ref(&(first..first + len)), count * of, width)
+        };
         let load = |name: &str, rows: usize, width: usize| {
             if parts.has(&format!("{name}.weight")) {
                 let all = RowRange { first: expert * rows, len: rows, of: count * rows };
@@ -202,13 +221,29 @@ impl<L> GatedProducts<L> {
             let name = format!("{experts}.{expert}.{name}");
             parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
         };
-        let up = c.names.up.map(|name| load(name, c.intermediate_size, c.hidden_size));
-        Ok(Self {
-            gate: load(c.names.gate, c.intermediate_size, c.hidden_size)?,
-            up: up.transpose()?,
-            down: load(c.names.down, c.hidden_size, c.intermediate_size)?,
-        })
+        let down = || {
+            if parts.has(&fused_down) {
+                rows(&fused_down, 0, c.hidden_size, c.hidden_size, inner)
+            } else {
+                load(c.names.down, c.hidden_size, inner)
+            }
+        };
+        if parts.has(&both) {
+            let gate = rows(&both, 0, inner, 2 * inner, c.hidden_size)?;
+            let up = Some(rows(&both, inner, inner, 2 * inner, c.hidden_size)?);
+            return Ok(Self { gate, up, down: down()? });
+        }
+        let up = c.names.up.map(|name| load(name, inner, c.hidden_size));
+        Ok(Self { gate: load(c.names.gate, inner, c.hidden_size)?, up: up.transpose()?, down: down()? })
     }
+}
+
+/// The tensors of newer checkpoints: the first two products of all experts, and the third. These names are whole.
+fn fused_experts(gate: &str, down: &str) -> [String; 2] {
+    [
+        gate.strip_suffix(".gate_proj").map_or_else(String::new, |experts| format!("{experts}.gate_up_proj")),
+        down.to_owned(),
+    ]
 }
 
 impl<L> Router<L> {
@@ -245,18 +280,29 @@ impl<L, N> FeedForwardWeights<L, N> {
         let shared = experts.and_then(|experts| experts.shared).zip(c.names.shared);
         let shared =
             shared.map(|(inner, [gate, up, down])| GatedProducts::load(parts, (gate, Some(up), down), inner, c));
+        // Unrounded, as it is one product.
+        let shared_gate = c.names.shared_gate.filter(|_| experts.is_some_and(|experts| experts.shared.is_some()));
+        let shared_gate =
+            shared_gate.map(|name| parts.unrounded().linear(name, RowRange::all(1), c.hidden_size, false));
         Ok(Self {
             router: experts.map(|choice| Router::load(parts, choice, c)).transpose()?,
             products,
             shared: shared.transpose()?,
+            shared_gate: shared_gate.transpose()?,
             norms: parts.part_norms(c.names.feed_forward_norms, c)?,
             activation: c.activation,
         })
     }
 }
 
+/// The first sublayer, in which tokens see those before them.
+pub(crate) enum TokenMixer<L, N> {
+    Attention(AttentionWeights<L, N>),
+    Recurrent(DeltaWeights<L, N>),
+}
+
 pub(crate) struct LayerWeights<L, N> {
-    pub(crate) attention: AttentionWeights<L, N>,
+    pub(crate) mixer: TokenMixer<L, N>,
     /// Cross-attention.
     pub(crate) cross: Option<AttentionWeights<L, N>>,
     pub(crate) feed_forward: FeedForwardWeights<L, N>,
@@ -290,8 +336,12 @@ impl<L, N> LayerWeights<L, N> {
         if index == 0 && !c.first_input_norm {
             attention.norms.stream = None;
         }
+        let mixer = match c.delta.filter(|_| c.layers[index].recurrent) {
+            Some(delta) => TokenMixer::Recurrent(DeltaWeights::load(parts, delta, c)?),
+            None => TokenMixer::Attention(AttentionWeights::load(parts, &attention, c.names.head_norms, (c, index))?),
+        };
         Ok(Self {
-            attention: AttentionWeights::load(parts, &attention, c.names.head_norms, (c, index))?,
+            mixer,
             cross: c
                 .names
                 .cross

@@ -16,6 +16,8 @@ mod config;
 mod cpu;
 mod deberta_v2;
 mod decoder;
+mod delta;
+mod delta_layer;
 mod device;
 mod disentangled;
 mod distances;
@@ -34,6 +36,7 @@ mod glm4_moe;
 mod gpt_oss;
 mod granite;
 mod head;
+mod hybrid;
 mod layer;
 mod layer_inputs;
 mod linear;
@@ -48,7 +51,10 @@ mod packed;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod registry;
 mod relative;
 mod roberta;
@@ -65,6 +71,7 @@ pub use architecture::ModelConfig;
 pub use bridge::{BRIDGE, BridgedConfig};
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
+pub use delta::DeltaNet;
 pub use device::{
     BatchSize, ComputeCapability, DeviceChoice, DeviceError, DeviceLimitError, DeviceList, DeviceListError,
     DeviceMemory, DeviceRoom, HeldBytes, LayerMemory, Placement, StageNames, check_model, load_bridged,
@@ -76,7 +83,7 @@ pub use expert_tensors::experts_apart;
 pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
 pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
-pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
+pub use probity_kernels::{Arithmetic, DeltaShape, Isa, RopeLayout, WeightType};
 pub use registry::{
     ArchitectureKind, KnownArchitecture, architectures, gguf_config, gguf_names, known_architectures, load_classifier,
     load_decoder, load_encoder, load_encoder_decoder, read_config,

@@ -1,10 +1,13 @@
 //! Weight loading: matrices are packed for products, embeddings are read row by row from the file.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise};
 use rayon::prelude::*;
 
 use crate::row_range::RowRange;
-use crate::{Arithmetic, Compute, RawTensor, SourceError, WeightSource};
+use crate::{Arithmetic, Compute, RawTensor, SourceError, TensorBytes, WeightSource};
 
 /// Loads rows of a weight matrix `(out_features, in_features)` of the given width, packs them for products and releases
 /// their file pages.
@@ -15,14 +18,18 @@ pub(crate) fn load_packed(
     width: usize,
     compute: Compute,
 ) -> Result<PackedMatrix, SourceError> {
-    let raw = matrix_rows(source, name, rows, width)?;
+    pack(&matrix_rows(source, name, rows, width)?, name, compute)
+}
+
+/// Packs a matrix for products and releases its file pages.
+fn pack(raw: &RawTensor, name: &str, compute: Compute) -> Result<PackedMatrix, SourceError> {
     let form = ProductForm::for_weight_type(raw.weight_type, compute.arithmetic);
     let no_memory = |error: std::io::Error| SourceError::NoMemory {
         name: name.to_owned(),
         bytes: raw.bytes.len(),
         why: error.to_string(),
     };
-    let packed = PackedMatrix::pack(matrix(&raw), form).map_err(no_memory)?;
+    let packed = PackedMatrix::pack(matrix(raw), form).map_err(no_memory)?;
     // Packing has read the whole tensor. Its file pages would keep the weights in memory a second time.
     raw.bytes.release();
     Ok(packed)
@@ -52,10 +59,26 @@ fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usi
     if let [experts, rows, width] = raw.shape[..] {
         raw.shape = vec![experts * rows, width];
     }
+    // GGUF files store a matrix of one row as a vector.
+    if let ([width], 1) = (&raw.shape[..], rows.of) {
+        raw.shape = vec![1, *width];
+    }
     let raw = of_shape(raw, source, name, &[rows.of, width])?;
     let row = raw.weight_type.row_bytes(width).expect("whole blocks");
     let bytes = raw.bytes.part(rows.first * row..(rows.first + rows.len) * row);
     Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })
+}
+
+/// A copy of the listed rows of a matrix, one range after another.
+fn copied_rows(raw: &RawTensor, rows: &[Range<usize>]) -> RawTensor {
+    let (width, count) = (raw.shape[1], rows.iter().map(Range::len).sum());
+    let row = raw.weight_type.row_bytes(width).expect("whole blocks");
+    let bytes: Vec<u8> =
+        rows.iter().map(|rows| &raw.bytes[rows.start * row..rows.end * row]).collect::<Vec<_>>().concat();
+    raw.bytes.release();
+    let all = 0..bytes.len();
+    let bytes = TensorBytes::slice(Arc::new(bytes), all).expect("all bytes");
+    RawTensor { shape: vec![count, width], weight_type: raw.weight_type, bytes }
 }
 
 /// Selected elements of a vector as f32.
@@ -167,6 +190,37 @@ impl<'a> TensorLoader<'a> {
     /// See [`Linear::load`].
     pub(crate) fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
         Linear::load(self.source, &self.name(name), (rows, width), bias, self.compute)
+    }
+
+    /// A product of the listed rows, one range after another, of the tensor `name`, which has `of` rows.
+    pub(crate) fn linear_rows(
+        &self,
+        name: &str,
+        rows: &[Range<usize>],
+        of: usize,
+        width: usize,
+    ) -> Result<Linear, SourceError> {
+        let raw = self.raw_rows(name, rows, of, width)?;
+        Ok(Linear { weight: pack(&raw, &self.name(name), self.compute)?, bias: None })
+    }
+
+    /// The listed rows of a matrix in the file's storage type.
+    pub(crate) fn raw_rows(
+        &self,
+        name: &str,
+        rows: &[Range<usize>],
+        of: usize,
+        width: usize,
+    ) -> Result<RawTensor, SourceError> {
+        match rows {
+            [one] => self.raw_matrix(name, RowRange { first: one.start, len: one.len(), of }, width),
+            _ => Ok(copied_rows(&self.raw_matrix(name, RowRange::all(of), width)?, rows)),
+        }
+    }
+
+    /// All elements of a matrix. A dimension of one between its two is allowed.
+    pub(crate) fn table(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, SourceError> {
+        Ok(floats(&self.raw_matrix(name, RowRange::all(rows), width)?))
     }
 
     /// See [`load_packed`].

@@ -29,6 +29,7 @@ static NAMES: LayerNames = LayerNames {
     down: "mlp.Wo",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("mlp_norm"),
     layer_input: None,
     layer_scale: None,

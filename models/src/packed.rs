@@ -11,6 +11,8 @@ pub use probity_kernels::HeadRow;
 #[derive(Debug)]
 pub struct KvSpan {
     len: usize,
+    /// Whether tokens can follow it directly.
+    can_continue: bool,
     /// The decoder's own cache type.
     cache: Box<dyn Any + Send + Sync>,
 }
@@ -19,7 +21,17 @@ impl KvSpan {
     /// Creates a span of `len` tokens, at least one.
     pub(crate) fn new(len: usize, cache: impl Any + Send + Sync) -> Self {
         // Type-erased, so that decoders on other devices share this contract.
-        Self { len, cache: Box::new(cache) }
+        Self { len, can_continue: true, cache: Box::new(cache) }
+    }
+
+    /// Creates a span without recurrent states, which only another span can follow.
+    pub(crate) fn without_states(len: usize, cache: impl Any + Send + Sync) -> Self {
+        Self { can_continue: false, ..Self::new(len, cache) }
+    }
+
+    /// Whether tokens can follow it directly. Otherwise it lacks the recurrent states of its end.
+    pub fn can_continue(&self) -> bool {
+        self.can_continue
     }
 
     /// Number of tokens.
@@ -111,8 +123,20 @@ pub trait PackedDecoder: Send + Sync {
     /// whose normaliser must be finite.
     fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>>;
 
-    /// Bytes of a new span of `tokens` tokens (at least one) over all layers, for a source or the decoder.
+    /// Bytes of a new span of `tokens` tokens (at least one) over all layers, for a source or the decoder. This includes
+    /// [`state_bytes`](Self::state_bytes).
     fn cache_bytes(&self, tokens: usize) -> usize;
+
+    /// Bytes of the recurrent states after a span, whatever its length; 0 if the model has none. With states, only whole
+    /// spans can be [joined](Self::join).
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    /// The same span without recurrent states, which it needs only if another span or segment follows it directly.
+    fn without_states(&self, span: &Arc<KvSpan>) -> Arc<KvSpan> {
+        span.clone()
+    }
 
     /// Joins the first `len` tokens (at least one) of consecutive spans, none of them a source. This keeps a path of
     /// many short spans cheap to read and drops unused tokens. Results are the same.

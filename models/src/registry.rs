@@ -15,11 +15,11 @@ use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
     Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
-    qwen3_moe, roberta, smollm3, t5,
+    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_5,
+    qwen3_5_moe, qwen3_moe, qwen3_next, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 31] = [
+static ARCHITECTURES: [Architecture; 34] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
@@ -41,7 +41,10 @@ static ARCHITECTURES: [Architecture; 31] = [
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_5::ARCHITECTURE,
+    qwen3_5_moe::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
+    qwen3_next::ARCHITECTURE,
     roberta::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,
@@ -91,7 +94,7 @@ pub fn known_architectures() -> Vec<KnownArchitecture> {
         name: one.name,
         gguf: one.gguf.map(|gguf| gguf.name.unwrap_or(one.name)),
         kind: match one.config {
-            ReadConfig::Decoder(_) => ArchitectureKind::Decoder,
+            ReadConfig::Decoder(_) | ReadConfig::OnCpu(_) => ArchitectureKind::Decoder,
             ReadConfig::EncoderDecoder(_) => ArchitectureKind::EncoderDecoder,
             ReadConfig::Encoder(_) => ArchitectureKind::Encoder,
             ReadConfig::Bridged(_) => ArchitectureKind::Bridged,
@@ -99,6 +102,7 @@ pub fn known_architectures() -> Vec<KnownArchitecture> {
         devices: match one.config {
             // The first kind is our CPU kernels.
             ReadConfig::Bridged(_) => &DeviceChoice::KINDS[1..],
+            ReadConfig::OnCpu(_) => &DeviceChoice::KINDS[..1],
             _ => &DeviceChoice::KINDS,
         },
     };
@@ -261,6 +265,11 @@ mod tests {
             (of("gemma4", true), "model.layers.3.post_per_layer_input_norm.weight", "blk.3.post_norm.weight"),
             (of("gemma4", true), "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"),
             (of("llama", true), "rope_freqs.weight", "rope_freqs.weight"),
+            (of("qwen3next", true), "model.layers.3.linear_attn.in_proj_ba.weight", "blk.3.ssm_ba.weight"),
+            (of("qwen35", true), "model.layers.3.linear_attn.A_log", "blk.3.ssm_a"),
+            (of("qwen35", true), "model.layers.3.linear_attn.dt_bias", "blk.3.ssm_dt.bias"),
+            (of("qwen35moe", true), "model.layers.0.mlp.experts.gate_up_proj", "blk.0.ffn_gate_up_exps.weight"),
+            (of("qwen35moe", true), "model.layers.4.shared_head.norm.weight", "blk.4.nextn.shared_head_norm.weight"),
             (of("llama", true), "blk", "blk"),
             (of("mamba", true), "model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
             (of("bert", false), "embeddings.LayerNorm.bias", "token_embd_norm.bias"),
@@ -280,10 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn all_architectures_run_on_every_device_but_what_candle_transformers_runs() {
+    fn all_architectures_run_on_every_device_but_bridged_ones_and_gated_delta_nets() {
         for one in known_architectures() {
             let devices: &[&str] = match one.kind {
                 ArchitectureKind::Bridged => &["candle-cpu", "cuda", "metal"],
+                _ if one.name.starts_with("qwen3_5") || one.name == "qwen3_next" => &["cpu"],
                 _ => &["cpu", "candle-cpu", "cuda", "metal"],
             };
             assert_eq!(one.devices, devices, "{}", one.name);
@@ -298,7 +308,7 @@ mod tests {
         assert_eq!(
             gguf_architectures(),
             "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, \
-             qwen3, qwen3moe, smollm3, t5 and bert"
+             qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::Arithmetic;
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::cpu::NormKind;
+use crate::delta::DeltaNet;
 use crate::disentangled::Disentangled;
 use crate::relative::RelativeBuckets;
 
@@ -34,6 +35,11 @@ pub(crate) struct StackConfig {
     pub(crate) temperature: Option<Temperature>,
     /// The tensor in each layer with a logit per head, if there is one: a share of the softmax without a value.
     pub(crate) sinks: Option<&'static str>,
+    /// Whether each query head has a gate of the attention's output: `output · σ(gate)`. Its rows follow those of the
+    /// head's query.
+    pub(crate) output_gate: bool,
+    /// The gated delta nets of [recurrent layers](LayerSight::recurrent), if there are any.
+    pub(crate) delta: Option<DeltaNet>,
     /// Whether attention is bidirectional, as in encoders.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -125,6 +131,8 @@ pub struct LayerSight {
     pub window: Option<usize>,
     /// Index of the model's rotation that encodes positions; `None` without rotation.
     pub rotation: Option<usize>,
+    /// Whether the layer is a gated delta net instead of attention.
+    pub recurrent: bool,
     /// What differs from the stack's sizes.
     pub variant: LayerVariant,
 }
@@ -224,6 +232,8 @@ pub(crate) struct LayerNames {
     pub(crate) down: &'static str,
     /// The same three products of the layer that all rows use besides their experts.
     pub(crate) shared: Option<[&'static str; 3]>,
+    /// The gate of that layer's output, one logit per row.
+    pub(crate) shared_gate: Option<&'static str>,
     /// The same three products of layers without experts in a model that has them in others.
     pub(crate) dense: Option<[&'static str; 3]>,
     pub(crate) feed_forward_norms: NormNames,
@@ -249,6 +259,7 @@ impl LayerNames {
             .chain(self.router_correction)
             .chain(feed_forward)
             .chain(self.shared.into_iter().chain(self.dense).flatten())
+            .chain(self.shared_gate)
             .chain(self.feed_forward_norms.all())
             .chain(self.layer_input.into_iter().flatten())
             .chain(self.layer_scale)
@@ -316,6 +327,8 @@ impl StackConfig {
             score_cap: None,
             temperature: None,
             sinks: None,
+            output_gate: false,
+            delta: None,
             bidirectional: true,
             relative: None,
             disentangled: None,
@@ -354,20 +367,33 @@ impl StackConfig {
         self.layers[layer].variant.keys_of.unwrap_or(layer)
     }
 
-    /// For each layer, how many layers before the one whose keys it uses have keys of their own: where its keys are if
-    /// only those layers keep any.
-    pub(crate) fn key_slots(&self) -> Vec<usize> {
-        let before = (0..self.layers.len()).scan(0, |next, layer| {
-            *next += usize::from(self.keys_layer(layer) == layer);
-            Some(*next - usize::from(self.keys_layer(layer) == layer))
-        });
-        let before: Vec<usize> = before.collect();
-        (0..self.layers.len()).map(|layer| before[self.keys_layer(layer)]).collect()
+    /// Whether a layer has keys and values of its own.
+    pub(crate) fn has_own_keys(&self, layer: usize) -> bool {
+        self.keys_layer(layer) == layer && !self.layers[layer].recurrent
+    }
+
+    /// For each layer, where a span keeps its part: the number of layers with own keys before the one whose keys it
+    /// uses, or for a recurrent layer the number of recurrent layers before it.
+    pub(crate) fn slots(&self) -> Vec<usize> {
+        let (mut keys, mut states) = (0, 0);
+        let mut next = |layer: usize| {
+            let next = if self.layers[layer].recurrent { &mut states } else { &mut keys };
+            let slot = *next;
+            *next += usize::from(self.layers[layer].recurrent || self.has_own_keys(layer));
+            slot
+        };
+        let own: Vec<usize> = (0..self.layers.len()).map(&mut next).collect();
+        (0..self.layers.len()).map(|layer| own[self.keys_layer(layer)]).collect()
+    }
+
+    /// Number of recurrent layers.
+    pub(crate) fn recurrent_layers(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.recurrent).count()
     }
 
     /// The key heads of the layers that have keys of their own, with the layer's number.
     pub(crate) fn own_key_heads(&self) -> impl Iterator<Item = (usize, KeyHeads)> {
-        let own = (0..self.layers.len()).filter(|layer| self.keys_layer(*layer) == *layer);
+        let own = (0..self.layers.len()).filter(|layer| self.has_own_keys(*layer));
         own.map(|layer| (layer, self.key_heads(layer)))
     }
 

@@ -19,7 +19,7 @@ struct Outer {
     left_out: fn() -> Value,
 }
 
-const OUTER: [Outer; 3] = [
+const OUTER: [Outer; 5] = [
     Outer {
         name: "gemma3",
         text: &["gemma3_text"],
@@ -32,15 +32,17 @@ const OUTER: [Outer; 3] = [
         },
     },
     Outer { name: "gemma4", text: &["gemma4_text"], left_out: || json!({}) },
+    Outer { name: "qwen3_5", text: &["qwen3_5_text"], left_out: || json!({}) },
+    Outer { name: "qwen3_5_moe", text: &["qwen3_5_moe_text"], left_out: || json!({}) },
     Outer { name: "mistral3", text: &["mistral", "ministral3"], left_out: || json!({}) },
 ];
 
 /// Fields of the parts for images, videos and sound.
-const OF_OTHER_MEDIA: [&str; 19] = [
+const OF_OTHER_MEDIA: [&str; 21] = [
     "audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id",
     "eoa_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
     "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "video_token_id", "vision_config",
-    "vision_feature_layer", "vision_soft_tokens_per_image",
+    "vision_end_token_id", "vision_feature_layer", "vision_soft_tokens_per_image", "vision_start_token_id",
 ];
 
 /// Extracts the text model's configuration from that of a vision-language model; `None` for other models.

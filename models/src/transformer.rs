@@ -1,6 +1,7 @@
 //! A stack of [layers](crate::layer) on our kernels, with options for attention windows, norms, positions, activations
 //! and cross-attention.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use probity_kernels::{
@@ -11,8 +12,9 @@ use probity_kernels::{
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
+use crate::delta_layer::LayerStates;
 use crate::distances::{LayerDistances, TextDistances};
-use crate::layer::{self, GatedProducts, PartNorms, Router, StackWeights, WeightLoader};
+use crate::layer::{self, GatedProducts, PartNorms, Router, StackWeights, TokenMixer, WeightLoader};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
@@ -92,18 +94,19 @@ impl ForwardPass<'_> {
 }
 
 /// The context of a layer within a pass.
-struct LayerPlace<'a> {
+pub(crate) struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
     distances: Option<&'a LayerDistances>,
     /// The logit of each head's sink.
     sinks: Option<&'a [f32]>,
-    config: &'a StackConfig,
+    pub(crate) config: &'a StackConfig,
     layer: usize,
-    /// Where its keys and values are in spans; for keys and values of another layer, where those are.
-    slot: usize,
+    /// Where its keys and values, or its recurrent state, are in spans; for keys and values of another layer, where
+    /// those are.
+    pub(crate) slot: usize,
     /// In the last layer, the rows to keep.
-    kept: Option<&'a [usize]>,
+    pub(crate) kept: Option<&'a [usize]>,
     /// A factor of each row's queries, if they depend on the position.
     temperatures: Option<&'a [f32]>,
 }
@@ -127,8 +130,16 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
         Ok(NormWeights::plain(width, eps))
     }
 
+    fn rows(&self, name: &str, rows: &[Range<usize>], of: usize, width: usize) -> Result<Linear, SourceError> {
+        self.linear_rows(name, rows, of, width)
+    }
+
     fn elements(&self, name: &str, len: usize) -> Result<Vec<f32>, SourceError> {
         self.floats(name, &[len])
+    }
+
+    fn table(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, SourceError> {
+        TensorLoader::table(self, name, rows, width)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -191,6 +202,9 @@ impl Attention {
         if self.key.is_some() && self.value.is_none() {
             w.v.set_len(w.k.len());
             w.v.copy_from_slice(&w.k);
+        }
+        if place.config.output_gate {
+            w.split_gates(place.shape.head_dim);
         }
         // Before rotation, because rotation mixes elements with different norm weights. To the kernel each head is a
         // separate row, so its bits do not depend on other heads.
@@ -257,6 +271,9 @@ impl Attention {
         } else {
             let bias = place.bias.map(ScoreBias::Distance);
             attention(isa, place.shape, bias, &w.q, &segments, &mut w.attended);
+        }
+        if place.config.output_gate {
+            w.apply_gates(isa);
         }
         self.settle(w, isa, place);
     }
@@ -341,6 +358,9 @@ impl FeedForward {
                 w.inputs.set(isa, &w.normed, width, shared.forms());
                 shared.activate(isa, self.activation, &w.inputs, &mut w.gated);
                 matmul(isa, &w.gated, &mut [shared.down.product(&mut w.branch)]);
+                if let Some(gate) = &self.shared_gate {
+                    w.gate_branch(isa, gate, width);
+                }
             }
             None => w.branch.fill(0.0),
         }
@@ -361,7 +381,7 @@ impl FeedForward {
 }
 
 /// Adds a sublayer's output product, of the inputs in `w.gated` or else `w.inputs`, to the residual stream.
-fn add_product(
+pub(crate) fn add_product(
     w: &mut Workspace,
     isa: Isa,
     last: &Linear,
@@ -384,12 +404,19 @@ impl Layer {
     /// Runs the residual stream `(tokens, hidden_size)` through the layer. If only some rows are kept, the others are
     /// dropped.
     fn forward(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
-        self.attention.project(w, pass, place, new);
-        // No row of the last layer is wanted: only its keys and values are needed.
+        match &self.mixer {
+            TokenMixer::Attention(attention) => {
+                attention.project(w, pass, place, new);
+                // If no row of the last layer is wanted, only its keys and values are needed.
+                if place.kept.is_none_or(|kept| !kept.is_empty()) {
+                    attention.to_self(w, pass, place, new);
+                }
+            }
+            TokenMixer::Recurrent(delta) => delta.forward(w, pass, place, new),
+        }
         if place.kept.is_some_and(<[usize]>::is_empty) {
             return;
         }
-        self.attention.to_self(w, pass, place, new);
         if let Some(cross) = &self.cross {
             cross.to_source(w, pass, place);
         }
@@ -452,7 +479,7 @@ impl LayerStack {
             sinks: config.sinks.map(sinks).transpose()?,
             bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
             distances: config.disentangled.map(|of| TextDistances::load(loader, &of, &config)).transpose()?,
-            slots: config.key_slots(),
+            slots: config.slots(),
             config,
         })
     }
@@ -475,7 +502,8 @@ impl LayerStack {
             // In an encoder, keys and values are used only by their own layer, so there is room for one layer.
             shapes.truncate(1);
         }
-        let mut spans: Vec<CpuSpan> = pass.stretches.iter().map(|s| CpuSpan::new(&shapes, s.start(), s.len)).collect();
+        let span = |s: &TextRows<'_>| CpuSpan::new(&shapes, s.start(), s.len).with_states(self.new_states());
+        let mut spans: Vec<CpuSpan> = pass.stretches.iter().map(span).collect();
         let kept = pass.kept();
         let factors = |temperature: Temperature| {
             pass.positions().into_iter().map(|position| temperature.factor(position as usize)).collect::<Vec<_>>()
@@ -554,9 +582,27 @@ impl LayerStack {
         spans
     }
 
+    fn new_states(&self) -> Option<LayerStates> {
+        self.config.delta.map(|delta| LayerStates::new(self.config.recurrent_layers(), delta))
+    }
+
     /// Bytes of a new span of that many tokens.
     pub(crate) fn cache_bytes(&self, compute: Compute, tokens: usize) -> usize {
-        CpuSpan::bytes(&self.key_shapes(compute), tokens)
+        CpuSpan::bytes(&self.key_shapes(compute), tokens) + self.state_bytes()
+    }
+
+    /// Bytes of the recurrent states after a span.
+    pub(crate) fn state_bytes(&self) -> usize {
+        self.config.delta.map_or(0, |delta| LayerStates::bytes(self.config.recurrent_layers(), delta))
+    }
+
+    /// A copy of a span's keys and values without its states. A span without states is returned as it is.
+    pub(crate) fn without_states(&self, compute: Compute, span: &Arc<KvSpan>) -> Arc<KvSpan> {
+        if self.config.delta.is_none() || !span.can_continue() {
+            return span.clone();
+        }
+        let copy = CpuSpan::join(&self.key_shapes(compute), &[span.cache()], span.len()).with_states(None);
+        Arc::new(KvSpan::without_states(span.len(), copy))
     }
 
     /// Joins the first `len` tokens of consecutive spans.

@@ -27,6 +27,8 @@ pub(crate) enum Suite {
     Logits,
     /// Texts of transformers, in `tests/goldens/generated.json`.
     Generated,
+    /// Computation by candle's operations.
+    Devices,
     /// A tokenizer, and a context that holds the prompts of the tests.
     Texts,
 }
@@ -43,6 +45,11 @@ pub(crate) struct GoldenModel {
 }
 
 impl GoldenModel {
+    /// Whether the model has the golden values of a suite.
+    pub(crate) fn has(&self, suite: Suite) -> bool {
+        !self.without.contains(&suite)
+    }
+
     /// The model's path below `tests/goldens/models`.
     pub(crate) fn path(&self) -> String {
         self.file.as_ref().map_or_else(|| self.name.clone(), |file| format!("{}/{file}", self.name))
@@ -54,7 +61,7 @@ pub(crate) static ROSTER: LazyLock<Vec<GoldenModel>> =
 
 /// Models of a kind that have the golden values of a suite.
 pub(crate) fn golden_models(kind: Kind, suite: Suite) -> impl Iterator<Item = &'static GoldenModel> {
-    ROSTER.iter().filter(move |model| model.kind == kind && !model.without.contains(&suite))
+    ROSTER.iter().filter(move |model| model.kind == kind && model.has(suite))
 }
 
 /// Their names, for those in safetensors.

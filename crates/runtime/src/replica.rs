@@ -77,6 +77,14 @@ impl PackedDecoder for Replica {
         self.decoder.cache_bytes(tokens)
     }
 
+    fn state_bytes(&self) -> usize {
+        self.decoder.state_bytes()
+    }
+
+    fn without_states(&self, span: &Arc<KvSpan>) -> Arc<KvSpan> {
+        self.decoder.without_states(span)
+    }
+
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>> {
         self.decoder.join(spans, len)
     }

@@ -34,8 +34,10 @@ fn on(device: DeviceChoice, model: &str) -> Model {
 /// The golden checkpoints, and `SmolLM2` if downloaded.
 fn models() -> Vec<String> {
     let rows = [Kind::Decoder, Kind::EncoderDecoder].into_iter().flat_map(|kind| golden_models(kind, Suite::Texts));
-    let mut models: Vec<String> =
-        rows.map(|model| golden(&model.path()).to_str().expect("UTF-8 path").to_owned()).collect();
+    let mut models: Vec<String> = rows
+        .filter(|model| model.has(Suite::Devices))
+        .map(|model| golden(&model.path()).to_str().expect("UTF-8 path").to_owned())
+        .collect();
     match locate("smollm2-135m-instruct") {
         Ok(_) => models.push("smollm2-135m-instruct".to_owned()),
         Err(error) => println!("skipped: {error}"),
@@ -264,6 +266,16 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
         assert_eq!(error.to_string(), format!("precision `{}` is available on cpu only", precision.as_str()));
         assert_eq!(error.help().expect("a hint").to_string(), "use exact or fast on candle-cpu");
+    }
+}
+
+#[test]
+fn a_model_with_gated_delta_nets_is_refused_on_a_device_by_name() {
+    for name in ["qwen3_next", "qwen3_5", "gguf-qwen35/model.gguf"] {
+        let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
+        let error = load(golden(name).to_str().expect("UTF-8 path"), options).err().expect("refused");
+        assert_eq!(error.to_string(), "gated delta nets are not computed on candle-cpu", "{name}");
+        assert_eq!(error.help().expect("a hint").to_string(), "use --device cpu", "{name}");
     }
 }
 

@@ -230,6 +230,7 @@ mod tests {
             router: None,
             products: [1.0, 2.0, last].map(products).into(),
             shared: None,
+            shared_gate: None,
             norms: crate::layer::PartNorms { stream: None, branch: None },
             activation: probity_kernels::Activation::Silu,
         }

@@ -13,7 +13,7 @@ use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::stack::moved;
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{AttentionWeights, LayerInputWeights, LayerWeights, PartNorms};
+use crate::layer::{AttentionWeights, LayerInputWeights, LayerWeights, PartNorms, TokenMixer};
 use crate::stack_config::{KeyHeads, LayerSight, StackConfig};
 use crate::transformer::TextRows;
 
@@ -145,7 +145,7 @@ impl<'a> BatchPlan<'a> {
             layer_inputs: None,
             sinks,
             stack,
-            slots: stack.key_slots(),
+            slots: stack.slots(),
         })
     }
 
@@ -299,6 +299,7 @@ pub(super) fn activate(gate: &Tensor, activation: Activation, up: Option<&Tensor
         // candle's `gelu` is the tanh approximation; in configurations that name means the exact function.
         Activation::GeluTanh => gate.gelu(),
         Activation::Relu => gate.relu(),
+        Activation::Sigmoid => sigmoid(gate),
         Activation::ClampedSigmoid => {
             let gate = gate.minimum(limit)?;
             &gate * sigmoid(&(&gate * f64::from(Activation::CLAMPED_FACTOR))?)?
@@ -314,8 +315,9 @@ pub(super) fn activate(gate: &Tensor, activation: Activation, up: Option<&Tensor
 impl LayerWeights<DeviceLinear, DeviceNorm> {
     /// Runs the residual stream `(tokens, hidden_size)` through the layer.
     pub(super) fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
-        let norms = &self.attention.norms;
-        let mut x = norms.sum(x, &self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?, plan.stack)?;
+        let TokenMixer::Attention(attention) = &self.mixer else { unreachable!("refused before it is loaded") };
+        let norms = &attention.norms;
+        let mut x = norms.sum(x, &attention.forward(&norms.before(x, plan.stack)?, plan, layer)?, plan.stack)?;
         if let Some(cross) = &self.cross {
             x = cross.to_sources(&x, plan, layer)?;
         }

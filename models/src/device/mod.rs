@@ -164,6 +164,13 @@ pub enum DeviceError {
         /// How many devices were to hold them.
         devices: usize,
     },
+    /// The model has gated delta nets.
+    #[error("gated delta nets are not computed on {device}")]
+    #[diagnostic(help("use --device cpu"))]
+    Recurrent {
+        /// The device.
+        device: DeviceChoice,
+    },
     /// The build does not include candle-transformers.
     #[error("{architecture} models run through candle-transformers, which this build does not have")]
     #[diagnostic(help("cargo install --locked --path . --features candle-transformers"))]
@@ -313,6 +320,9 @@ pub fn load_decoder_on(
     let (place, compute) = (place.into(), compute.into());
     if place.is_cpu() {
         return Ok(Box::new(LlamaFamily::load(source, config, compute)?));
+    }
+    if let (Some(_), [device, ..]) = (config.delta, place.devices()) {
+        return Err(DeviceError::Recurrent { device: *device });
     }
     let model = load(&place, source, compute, |loader| DeviceDecoder::load(loader, config))?;
     Ok(Box::new(model))

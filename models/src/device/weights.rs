@@ -135,6 +135,17 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Ok(DeviceNorm { weight: self.arrived(vec![1.0; width], &[width])?, bias: None, eps: eps as f32 })
     }
 
+    fn rows(&self, name: &str, rows: &[Range<usize>], of: usize, width: usize) -> Loaded<DeviceLinear> {
+        let raw = self.weights.raw_rows(name, rows, of, width)?;
+        let weight = DeviceMatrix::new(&raw, self)?;
+        raw.bytes.release();
+        Ok(DeviceLinear { weight, bias: None })
+    }
+
+    fn table(&self, name: &str, rows: usize, width: usize) -> Loaded<Vec<f32>> {
+        Ok(self.weights.table(name, rows, width)?)
+    }
+
     fn elements(&self, name: &str, len: usize) -> Loaded<Vec<f32>> {
         Ok(self.weights.floats(name, &[len])?)
     }

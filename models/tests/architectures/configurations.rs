@@ -110,6 +110,7 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("gemma4_text", "model.layers.3.self_attn.k_proj.weight"),
         ("gemma4_text", "model.layers.5.self_attn.v_proj.weight"),
         ("gemma4_text", "model.layers.4.self_attn.k_norm.weight"),
+        ("qwen3_next", "mtp.layers.0.mlp.gate.weight"),
     ] {
         assert!(is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -128,6 +129,8 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("gemma4_text", "model.layers.2.self_attn.k_proj.weight"),
         ("gemma4_text", "model.layers.3.self_attn.q_norm.weight"),
         ("gemma4_text", "model.layers.9.self_attn.k_proj.weight"),
+        ("qwen3", "mtp.fc.weight"),
+        ("qwen3_next", "model.layers.4.input_layernorm.weight"),
     ] {
         assert!(!is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -255,6 +258,23 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("mixtral", json!({ "num_local_experts": null }), "num_local_experts"),
         ("qwen3_moe", json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
         ("qwen3_moe", json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
+        ("qwen3_next", json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
+        ("qwen3_next", json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
+        ("qwen3_next", json!({ "shared_expert_intermediate_size": null }), "shared_expert_intermediate_size"),
+        ("qwen3_next", json!({ "linear_num_value_heads": 3 }), "linear_num_value_heads"),
+        ("qwen3_next", json!({ "linear_key_head_dim": 1 << 20 }), "linear_key_head_dim"),
+        ("qwen3_next", json!({ "layer_types": ["linear_attention"] }), "layer_types"),
+        (
+            "qwen3_next",
+            json!({ "layer_types": ["linear_attention", "full_attention", "mamba", "mamba"] }),
+            "layer_types",
+        ),
+        ("qwen3_next", json!({ "hidden_act": "gelu" }), "hidden_act"),
+        ("qwen3_next", json!({ "sliding_window": 64 }), "sliding_window"),
+        ("qwen3_5_text", json!({ "attn_output_gate": false }), "attn_output_gate"),
+        ("qwen3_5_text", json!({ "partial_rotary_factor": 0.5 }), "rope_parameters.partial_rotary_factor"),
+        ("qwen3_5_moe_text", json!({ "norm_topk_prob": false }), "norm_topk_prob"),
+        ("qwen3_5_moe_text", json!({ "num_experts": 1 }), "num_experts_per_tok"),
     ] {
         assert_refused(name, &changes, field);
     }
@@ -405,6 +425,9 @@ fn the_same_said_otherwise_is_the_same() {
                 },
             }),
         ),
+        ("qwen3_next", json!({ "layer_types": null, "full_attention_interval": 4 })),
+        ("qwen3_next", json!({ "full_attention_interval": 2, "norm_topk_prob": null, "linear_conv_kernel_dim": 4 })),
+        ("qwen3_5_text", json!({ "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1, "attn_output_gate": true })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

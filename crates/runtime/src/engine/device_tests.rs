@@ -62,9 +62,10 @@ impl Pair {
         })
     }
 
-    /// Every golden checkpoint of a decoder.
+    /// Every golden checkpoint of a decoder that devices compute.
     pub(super) fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        golden_models(Kind::Decoder, Suite::Logits).map(|model| match model.file {
+        let models = golden_models(Kind::Decoder, Suite::Logits).filter(|model| model.has(Suite::Devices));
+        models.map(|model| match model.file {
             None => (model.name.as_str(), Self::safetensors(&model.name)),
             Some(_) => (model.name.as_str(), Self::gguf(&folder(&model.path()))),
         })

@@ -276,6 +276,10 @@ impl OpenText {
             first -= 1;
             len += before.len();
         }
+        // Joined spans become part of a span with states of its own; others keep theirs only while they are last.
+        if let Some(last) = self.path[self.prompt_spans..first].last_mut() {
+            *last = model.without_states(last);
+        }
         let mut spans = self.path.split_off(first);
         spans.push(span);
         self.path.push(if spans.len() > 1 || len < spans[0].len() {
@@ -452,7 +456,7 @@ impl<E> TextBatch<'_, E> {
     fn draft(&self, text: &OpenText, worth: f64) -> Draft {
         // The token after the draft is chosen by the model.
         let room = text.prompt.max_tokens - text.generated().len() - 1;
-        match self.schedule.drafting {
+        match drafting_of(self.model, self.schedule.drafting) {
             Drafting::Off => Draft::default(),
             Drafting::Lookup => self.drafts.draft(&text.tokens, room, worth),
         }
@@ -587,15 +591,23 @@ fn tree<P: Borrow<TokenPrompt>>(prompts: &[P], share: bool) -> PrefixTree<'_> {
     PrefixTree::new(in_groups(prompts.map(|prompt: &TokenPrompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
+/// How texts are drafted with this model: recurrent states cannot drop the rejected part of a draft.
+fn drafting_of(model: &dyn PackedDecoder, drafting: Drafting) -> Drafting {
+    if model.state_bytes() > 0 { Drafting::Off } else { drafting }
+}
+
 /// Maximum bytes held by a text of this many tokens: joined spans, short spans while they are joined, and the spans of
 /// a pass.
 fn growth_bytes(model: &dyn PackedDecoder, tokens: usize, drafting: Drafting) -> u64 {
-    let (longest, pass) = match drafting {
+    let (states, spans) = (model.state_bytes(), tokens.div_ceil(JOIN));
+    let (longest, pass) = match drafting_of(model, drafting) {
         Drafting::Off => (JOIN, 1),
         // Span lengths vary with drafts. Spans of one token more than `JOIN` need the most memory.
         Drafting::Lookup => (JOIN + 1, 1 + LONGEST),
     };
-    (tokens.div_ceil(JOIN) * model.cache_bytes(longest) + JOIN * model.cache_bytes(1) + model.cache_bytes(pass)) as u64
+    let keys = spans * (model.cache_bytes(longest) - states) + JOIN * (model.cache_bytes(1) - states);
+    // Only the last span has states, and during a pass the new one.
+    (keys + model.cache_bytes(pass) + states) as u64
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use probity_models::{
     SourceError, TensorBytes, WeightSource, WeightType, experts_apart, known_architectures, load_decoder, read_config,
     text_part,
 };
+use proptest::prelude::*;
 
 use super::scheduler::ScheduleLimits;
 use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
@@ -192,7 +193,7 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             println!("{name}: {arithmetic:?} differs by {largest:e}");
             // Near ties, rounding can route a row to different experts.
             let most = match name {
-                "gguf-mixtral" | "gguf-qwen3-moe" | "gguf-glm4-moe" => 4.0,
+                "gguf-mixtral" | "gguf-qwen3-moe" | "gguf-glm4-moe" | "gguf-qwen3-next" | "gguf-qwen35-moe" => 4.0,
                 "gguf-gpt-oss" => 8.0,
                 _ => 1.0,
             };
@@ -353,7 +354,7 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
 
 #[test]
 fn joined_spans_change_no_bit() {
-    for name in ["qwen2", "qwen3"] {
+    for name in ["qwen2", "qwen3", "qwen3_next", "qwen3_5_text"] {
         let (model, golden) = (load(name), golden(name));
         let run = |past: &[Arc<KvSpan>], tokens: &[u32]| {
             let segment =
@@ -366,7 +367,58 @@ fn joined_spans_change_no_bit() {
             past.push(run(&past, &[*token]).1);
         }
         let joined = vec![past[0].clone(), model.join(&past[1..], 19).expect("joins")];
-        assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0, "{name}");
+        let expected = run(&past, &golden.tokens[20..25]).0;
+        assert_eq!(expected, run(&joined, &golden.tokens[20..25]).0, "{name}");
+        // States are needed only at the end of the path.
+        let last = past.len() - 1;
+        past[..last].iter_mut().for_each(|span| *span = model.without_states(span));
+        assert_eq!(expected, run(&past, &golden.tokens[20..25]).0, "{name}");
+        let has_states = model.state_bytes() > 0;
+        assert_eq!(past[0].can_continue(), !has_states, "{name}");
+        assert_eq!(model.join(&past[1..], 18).is_err(), has_states, "{name}: a state cannot be cut");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn recurrent_states_do_not_depend_on_cuts_batches_or_shared_prefixes(
+        cuts in prop::collection::btree_set(1usize..60, 0..8),
+        shared in 1usize..40,
+        name in prop::sample::select(vec!["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]),
+    ) {
+        let (model, golden) = (load(name), golden(name));
+        let first = &golden.tokens[..60];
+        let second = [&golden.tokens[..shared], &golden.tokens[60..80]].concat();
+        let whole = |tokens: &[u32]| in_pieces(&*model, tokens, &[tokens.len()]);
+        let ends: Vec<usize> = cuts.iter().copied().chain([60]).collect();
+        let pieces: Vec<usize> = ends.iter().scan(0, |last, end| Some(end - std::mem::replace(last, *end))).collect();
+        prop_assert_eq!(in_pieces(&*model, first, &pieces), whole(first));
+        // Both continue the same prefix, in one batch, and with a text of its own beside them.
+        let segment = |past: &[Arc<KvSpan>], tokens: &[u32]| PackedSegment {
+            past: past.to_vec(),
+            tokens: tokens.to_vec(),
+            wanted: (0..tokens.len()).collect(),
+        };
+        let prefix = model.forward(&[segment(&[], &first[..shared])]).expect("runs").spans;
+        let (own, rest) = (&golden.tokens[90..], [&first[shared..], &second[shared..]]);
+        let batch = [segment(&prefix, rest[0]), segment(&[], own), segment(&prefix, rest[1])];
+        let output = model.forward(&batch).expect("runs");
+        let logits = model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("a matrix");
+        let expected = [&whole(first)[shared..], &whole(own), &whole(&second)[shared..]].concat();
+        prop_assert_eq!(logits, expected);
+    }
+}
+
+#[test]
+fn a_span_of_a_model_with_states_counts_them_once_whatever_its_length() {
+    for (name, layers) in [("qwen3_next", 3), ("qwen3_5_text", 3), ("llama", 0)] {
+        let model = load(name);
+        // Four heads of 12 values, padded to 16, and 16 key elements; three tokens of 112 channels.
+        assert_eq!(model.state_bytes(), layers * 4 * (4 * 16 * 16 + 3 * 112), "{name}");
+        let (short, long) = (model.cache_bytes(1), model.cache_bytes(641));
+        assert!(short > model.state_bytes() && long - short < 641 * (short - model.state_bytes()), "{name}");
     }
 }
 
@@ -416,7 +468,7 @@ pub(super) fn scores(
 
 #[test]
 fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
-    for name in ["llama3-rope", "mistral-window", "qwen3"] {
+    for name in ["llama3-rope", "mistral-window", "qwen3", "qwen3_next", "qwen3_5_text"] {
         let (model, golden) = (load(name), golden(name));
         let t = &golden.tokens;
         let query = |parts: &[&[u32]], from: usize| token_query(&parts.concat(), from, 0);

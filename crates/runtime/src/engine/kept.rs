@@ -95,7 +95,8 @@ impl KeptPrefixes {
                 let held = whole_spans(&kept.list[best].path, start + wanted, &mut path);
                 let rest = start + wanted - held;
                 let bytes = if rest > 0 { model.cache_bytes(rest) as u64 } else { 0 };
-                if rest > 0 && copied + bytes <= self.copies {
+                // A recurrent state cannot be cut.
+                if rest > 0 && model.state_bytes() == 0 && copied + bytes <= self.copies {
                     path.push(model.join(&kept.list[best].path[path.len()..=path.len()], rest)?);
                     copied += bytes;
                 }
@@ -135,6 +136,12 @@ impl KeptPrefixes {
     }
 }
 
+/// Bytes of a span.
+fn span_bytes(model: &dyn PackedDecoder, span: &KvSpan) -> u64 {
+    let states = if span.can_continue() { 0 } else { model.state_bytes() };
+    (model.cache_bytes(span.len()) - states) as u64
+}
+
 /// Collects the spans that end within the first `tokens` tokens. Returns their number of tokens.
 fn whole_spans(path: &[Arc<KvSpan>], tokens: usize, into: &mut Vec<Arc<KvSpan>>) -> usize {
     let mut held = 0;
@@ -145,6 +152,11 @@ fn whole_spans(path: &[Arc<KvSpan>], tokens: usize, into: &mut Vec<Arc<KvSpan>>)
         held += span.len();
         into.push(span.clone());
     }
+    // Tokens can only follow a span that has the states of its end.
+    while let Some(span) = into.last().filter(|span| !span.can_continue()) {
+        held -= span.len();
+        into.pop();
+    }
     held
 }
 
@@ -152,7 +164,7 @@ impl KeptEntries {
     fn add(&mut self, model: &dyn PackedDecoder, entry: KeptPrefix) {
         for span in &entry.path {
             let (bytes, entries) =
-                self.spans.entry(Arc::as_ptr(span).addr()).or_insert_with(|| (model.cache_bytes(span.len()) as u64, 0));
+                self.spans.entry(Arc::as_ptr(span).addr()).or_insert_with(|| (span_bytes(model, span), 0));
             *entries += 1;
             if *entries == 1 {
                 self.bytes += *bytes;

@@ -203,6 +203,18 @@ impl GgufMetadata for GgufFile {
         self.typed(key, "a boolean", |value| if let MetadataValue::Bool(flag) = value { Some(*flag) } else { None })
     }
 
+    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError> {
+        self.typed(key, "non-negative integers or booleans", |value| match value {
+            MetadataValue::Array(MetadataArray::Uints(values)) => Some(values.clone()),
+            MetadataValue::Array(MetadataArray::Ints(values)) => {
+                values.iter().map(|&v| u64::try_from(v).ok()).collect()
+            }
+            MetadataValue::Array(MetadataArray::Bools(values)) => Some(values.iter().map(|&v| v.into()).collect()),
+            MetadataValue::Bool(value) => Some(vec![u64::from(*value)]),
+            value => value.as_u64().map(|value| vec![value]),
+        })
+    }
+
     fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
         self.typed(
             key,
@@ -217,18 +229,6 @@ impl GgufMetadata for GgufFile {
 
     fn texts(&self, key: &str) -> Result<Option<usize>, GgufError> {
         Ok(self.texts_of(key)?.map(StringTable::len))
-    }
-
-    fn integers(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError> {
-        self.typed(key, "non-negative integers or booleans", |value| match value {
-            MetadataValue::Array(MetadataArray::Uints(values)) => Some(values.clone()),
-            MetadataValue::Array(MetadataArray::Ints(values)) => {
-                values.iter().map(|&v| u64::try_from(v).ok()).collect()
-            }
-            MetadataValue::Array(MetadataArray::Bools(values)) => Some(values.iter().map(|&v| v.into()).collect()),
-            MetadataValue::Bool(value) => Some(vec![u64::from(*value)]),
-            value => value.as_u64().map(|value| vec![value]),
-        })
     }
 
     fn shape(&self, tensor: &str) -> Option<&[usize]> {

@@ -34,6 +34,7 @@ static PLAIN: LayerNames = LayerNames {
     down: "down",
     shared: None,
     dense: None,
+    shared_gate: None,
     feed_forward_norms: NormNames::stream("second"),
     layer_input: None,
     layer_scale: None,
@@ -100,6 +101,16 @@ impl WeightLoader<(), ()> for Asked<'_> {
         self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), vec![rows.of, width]);
         bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![rows.of]));
         Ok(())
+    }
+
+    fn rows(&self, name: &str, _: &[Range<usize>], of: usize, width: usize) -> std::result::Result<(), Infallible> {
+        self.0.borrow_mut().insert(format!("{}{name}", self.1), vec![of, width]);
+        Ok(())
+    }
+
+    fn table(&self, name: &str, rows: usize, width: usize) -> std::result::Result<Vec<f32>, Infallible> {
+        self.0.borrow_mut().insert(format!("{}{name}", self.1), vec![rows, width]);
+        Ok(vec![0.0; rows * width])
     }
 
     fn elements(&self, name: &str, len: usize) -> std::result::Result<Vec<f32>, Infallible> {
@@ -297,6 +308,8 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         score_cap: None,
         temperature: None,
         sinks: None,
+        output_gate: false,
+        delta: None,
         bidirectional: false,
         relative: None,
         disentangled: None,
