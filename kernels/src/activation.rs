@@ -29,7 +29,8 @@ pub enum Activation {
 
 impl Activation {
     /// All activation functions.
-    pub const ALL: [Self; 6] = [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::ClampedSigmoid];
+    pub const ALL: [Self; 6] =
+        [Self::Silu, Self::GeluErf, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::ClampedSigmoid];
     /// The factor in the logistic function of [`ClampedSigmoid`](Self::ClampedSigmoid).
     pub const CLAMPED_FACTOR: f32 = 1.702;
     /// The limit of both products of [`ClampedSigmoid`](Self::ClampedSigmoid).

@@ -15,8 +15,8 @@ use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
     Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_5,
-    qwen3_5_moe, qwen3_moe, qwen3_next, roberta, smollm3, t5,
+    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
+    qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next, roberta, smollm3, t5,
 };
 
 static ARCHITECTURES: [Architecture; 34] = [
