@@ -101,7 +101,7 @@ impl ModelDescription {
     /// constrained.
     pub fn thought_before(&self, is_free_text: bool) -> Thought {
         let Some(style) = &self.thinking else { return Thought::AsTemplate };
-        let is_set = style.off.as_ref().is_some_and(|(name, _)| self.chat.variables.contains_key(name));
+        let is_set = style.switch().is_some_and(|name| self.chat.variables.contains_key(name));
         let closes = match self.chat.think {
             ThinkMode::Auto => !is_free_text && style.opened_by != OpenedBy::Unclear && !is_set,
             ThinkMode::Off | ThinkMode::AtMost(_) => true,

@@ -51,6 +51,11 @@ pub struct ThinkingStyle {
 }
 
 impl ThinkingStyle {
+    /// The variable of the template that turns thoughts on or off.
+    pub fn switch(&self) -> Option<&str> {
+        self.off.as_ref().or(self.on.as_ref()).map(|(name, _)| name.as_str())
+    }
+
     /// Texts that end a thought: the first mark of the closing text, or its first line that is not blank.
     pub fn stops(&self) -> Vec<String> {
         let close = self.close.trim_start();
@@ -63,6 +68,16 @@ impl ThinkingStyle {
         }
         stops
     }
+}
+
+/// A text without the beginning of a mark at its end, where the text was cut off.
+pub(crate) fn without_cut_mark<'t>(text: &'t str, marks: &[String]) -> &'t str {
+    let cut = |mark: &String| {
+        // A role before a mark counts as a whole: its first letters may end a word.
+        let least = mark.find(['<', '[', '◁']).unwrap_or(0).max(1);
+        (least..mark.len()).rev().find(|&end| mark.is_char_boundary(end) && text.ends_with(&mark[..end])).unwrap_or(0)
+    };
+    &text[..text.len() - marks.iter().map(cut).max().unwrap_or(0)]
 }
 
 /// One line for display.
@@ -280,6 +295,7 @@ impl<M: LanguageModel> ThinkingModel<M> {
             .enumerate()
             .flat_map(|(place, of_prompt)| (0..of_prompt.len() as u32).map(move |number| (place, number)))
             .collect();
+        let stops = self.description.thinking.as_ref().map(ThinkingStyle::stops).unwrap_or_default();
         let mut requests = places.iter().filter_map(|&(place, number)| {
             let (id, prompt) = prompts[place]?;
             Some(self.thought_request(id, prompt, number + 1, max_tokens))
@@ -287,9 +303,12 @@ impl<M: LanguageModel> ThinkingModel<M> {
         *usage += self.model.generate(&mut requests, &mut |index, result: GenerateResult| {
             let (place, number) = places[index];
             thoughts[place][number as usize] = match result.outcome {
-                Outcome::Scored => Ok(result.text),
-                // A dry run: a thought of the maximum length, so that no cost is missed.
-                Outcome::Empty => Ok(" a".repeat(max_tokens as usize)),
+                Outcome::Scored => Ok(without_cut_mark(&result.text, &stops).to_owned()),
+                // A dry run: a thought of the maximum length that fits, so that no cost is missed.
+                Outcome::Empty => {
+                    let room = self.description.context_length.unwrap_or(1 << 15).saturating_sub(result.prompt_tokens);
+                    Ok(" a".repeat(room.min(max_tokens as usize)))
+                }
                 _ => Err(result),
             };
             Ok(())

@@ -1,6 +1,7 @@
 //! Splits a growing text into thoughts and answer.
 
 use crate::ThinkingStyle;
+use crate::thinking::without_cut_mark;
 
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,9 @@ impl ThoughtReader {
 
     /// The remaining parts when the text is complete.
     pub fn finish(mut self) -> Vec<TextPart> {
+        if self.place == Place::Thought {
+            self.pending = without_cut_mark(&self.pending, &self.closes).trim_end().to_owned();
+        }
         let mut parts = Vec::new();
         while let Some(part) = self.step(true) {
             parts.extend(part);
@@ -83,7 +87,11 @@ impl ThoughtReader {
                 if !self.open.is_empty() && text.starts_with(&self.open) {
                     self.pending = text[self.open.len()..].to_owned();
                     self.place = Place::Thought;
-                } else if is_last || !(text.is_empty() || self.open.starts_with(text)) {
+                } else if let Some(close) = self.closes.iter().find(|close| text.starts_with(close.as_str())) {
+                    // No thought at all.
+                    self.pending = text[close.len()..].to_owned();
+                    self.place = Place::Behind;
+                } else if is_last || !(text.is_empty() || self.begins_mark(text)) {
                     self.place = Place::Answer;
                 } else {
                     return None;
@@ -111,6 +119,10 @@ impl ThoughtReader {
             }
             Place::Answer => self.take(self.pending.len()).map(|text| Some(TextPart::Answer(text))),
         }
+    }
+
+    fn begins_mark(&self, text: &str) -> bool {
+        self.open.starts_with(text) || self.closes.iter().any(|close| close.starts_with(text))
     }
 
     /// Length of the pending text that begins no closing mark and no white space before one.
@@ -169,7 +181,7 @@ mod tests {
             (false, "Yes.", none("Yes.")),
             (false, "<thin ice", none("<thin ice")),
             (false, "Yes, <think> is a mark.", none("Yes, <think> is a mark.")),
-            (true, "Still thinking </thin", thought("Still thinking </thin", "")),
+            (true, "Still thinking </thin", thought("Still thinking", "")),
             (false, "<think>\n\n</think>\n\nYes.", none("Yes.")),
             (true, "", none("")),
         ] {
@@ -178,5 +190,9 @@ mod tests {
         let harmony = style("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>");
         let text = "<|channel|>analysis<|message|>The assistant asks.assistant<|channel|>final<|message|>Yes.";
         assert_eq!(split(&harmony, false, text), thought("The assistant asks.", "Yes."));
+        assert_eq!(split(&harmony, false, "<|channel|>final<|message|>Yes."), none("Yes."));
+        let cut = "<|channel|>analysis<|message|>A banana.assistant<|channel|>f";
+        assert_eq!(split(&harmony, false, cut), thought("A banana.", ""));
+        assert_eq!(split(&harmony, false, "<|channel|>analysis<|message|>A banana"), thought("A banana", ""));
     }
 }

@@ -245,6 +245,7 @@ impl PromptEncoder {
 
     /// How the answer of a chat begins, and the thought that follows it.
     fn chat_start<'f>(&self, format: &'f ChatFormat) -> Result<(ChatStart, Option<&'f str>), EncodeError> {
+        let as_template = format.thought == Thought::AsTemplate;
         let start = match (&format.thought, self.thinking_template()) {
             (Thought::AsTemplate, _) | (Thought::Closed, None) => ChatStart::default(),
             (Thought::Closed, Some(thinking)) => thinking.closed.clone(),
@@ -252,8 +253,12 @@ impl PromptEncoder {
                 thinking.and_then(|thinking| thinking.open.clone()).ok_or(EncodeError::NoThoughts)?
             }
         };
-        // The switch of a thought goes before the caller's variables.
-        let variables = format.variables.clone().into_iter().chain(start.variables).collect();
+        let mut variables = format.variables.clone();
+        // The thought goes before the caller's value of its switch.
+        if let Some(switch) = self.thinking().and_then(ThinkingStyle::switch).filter(|_| !as_template) {
+            variables.remove(switch);
+        }
+        variables.extend(start.variables);
         let start = ChatStart { variables, behind: start.behind };
         Ok((start, if let Thought::Text(text) = &format.thought { Some(text) } else { None }))
     }

@@ -271,3 +271,29 @@ fn answers_behind_thoughts_do_not_depend_on_what_is_asked_beside_them() {
     let alone: Vec<f64> = requests.iter().map(|request| masses(&with, std::slice::from_ref(request))[0]).collect();
     assert_eq!(together, alone);
 }
+
+#[test]
+fn a_thought_goes_before_the_callers_value_of_its_switch() {
+    let model = tiny("qwen3");
+    let text = |thought: Thought, on: bool| {
+        let variables = BTreeMap::from([("enable_thinking".to_owned(), Value::from(on))]);
+        let format = ChatFormat { thought, variables };
+        let messages = vec![Message::new(Role::User, QUESTION)];
+        text_of(model.encoder(), &Prompt::Chat { messages, answer_prefix: String::new(), format })
+    };
+    assert!(text(Thought::Open, false).ends_with("assistant\n<think>\n"));
+    assert!(text(Thought::Closed, true).ends_with("assistant\n<think>\n\n</think>\n\n"));
+    assert!(text(Thought::AsTemplate, false).ends_with("assistant\n<think>\n\n</think>\n\n"));
+    let off = with_template(
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}[A]{% if thinking is defined \
+         and thinking %}<think>{% else %}</think>{% endif %}{% endif %}",
+    );
+    assert_eq!(off.thinking().map(|style| style.opened_by), Some(OpenedBy::Off));
+    let format = ChatFormat {
+        thought: Thought::Closed,
+        variables: BTreeMap::from([("thinking".to_owned(), Value::from(true))]),
+    };
+    let messages = vec![Message::new(Role::User, QUESTION)];
+    let closed = text_of(&off, &Prompt::Chat { messages, answer_prefix: String::new(), format });
+    assert!(closed.ends_with("[A]</think>"), "{closed}");
+}

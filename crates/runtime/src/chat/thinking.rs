@@ -77,7 +77,7 @@ impl ThinkingTemplate {
         let in_template = FAMILIES.iter().find(|(mark, ..)| template.source().contains(mark) || all.contains(mark));
         let in_vocabulary = FAMILIES.iter().find(|(mark, open, _)| has_token(mark) && has_token(open.trim()));
         let family = in_template.or(in_vocabulary);
-        let (open, close) = probe.marks(family)?;
+        let (open, close) = probe.marks(family).filter(|(_, close)| !close.trim().is_empty())?;
         let off = switches_off().into_iter().find(|(name, value)| {
             probe.behind(name, value).is_some_and(|text| probe.state(&text) == ThoughtState::Closed)
         });

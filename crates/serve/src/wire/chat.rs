@@ -165,6 +165,8 @@ pub(crate) struct ChatMessage {
     pub(crate) role: ChatRole,
     /// Content: a text, or parts of type `text`, which are joined.
     pub(crate) content: Content,
+    /// Accepted and ignored: chat templates omit earlier thoughts.
+    reasoning_content: Option<String>,
 }
 
 impl ChatMessage {
