@@ -285,8 +285,8 @@ impl<M: LanguageModel> ThinkingModel<M> {
         prompts: &[Option<(&str, &Prompt)>],
         (max_tokens, count): (u32, u32),
         usage: &mut Usage,
-    ) -> Result<Vec<Vec<Result<String, GenerateResult>>>, LmError> {
-        let mut thoughts: Vec<Vec<Result<String, GenerateResult>>> = prompts
+    ) -> Result<Vec<Vec<Result<String, Box<GenerateResult>>>>, LmError> {
+        let mut thoughts: Vec<Vec<Result<String, Box<GenerateResult>>>> = prompts
             .iter()
             .map(|prompt| prompt.iter().flat_map(|_| (0..count).map(|_| Ok(String::new()))).collect())
             .collect();
@@ -309,7 +309,7 @@ impl<M: LanguageModel> ThinkingModel<M> {
                     let room = self.description.context_length.unwrap_or(1 << 15).saturating_sub(result.prompt_tokens);
                     Ok(" a".repeat(room.min(max_tokens as usize)))
                 }
-                _ => Err(result),
+                _ => Err(Box::new(result)),
             };
             Ok(())
         })?;
@@ -379,7 +379,7 @@ impl<M: LanguageModel> ThinkingModel<M> {
         for (place, (request, mut thoughts)) in chunk.into_iter().zip(thoughts).enumerate() {
             let thought = match thoughts.pop() {
                 Some(Err(failed)) => {
-                    results[place] = Some(failed);
+                    results[place] = Some(*failed);
                     continue;
                 }
                 Some(Ok(text)) => Thought::Text(text),
@@ -434,16 +434,13 @@ fn mean(mut results: Vec<ScoreResult>, min_mass: f64) -> ScoreResult {
     let names = labels[0].labels.iter().map(|label| label.name.clone());
     let answer = LabelAnswer::from_logprobs(names.enumerate().map(|(place, name)| (name, of_label(place))));
     let prompt_tokens = first.prompt_tokens;
-    match answer {
-        Some(mut answer) => {
-            answer.likeliest = labels[0].likeliest.clone().filter(|_| answer.mass < min_mass);
-            ScoreResult { outcome: answer.outcome(min_mass), prompt_tokens, answer: Some(ScoreAnswer::Labels(answer)) }
-        }
-        None => {
-            let outcome = Outcome::NotFinite { why: "no label has any probability".into() };
-            ScoreResult { outcome, prompt_tokens, answer: None }
-        }
+    if let Some(mut answer) = answer {
+        answer.likeliest = labels[0].likeliest.clone().filter(|_| answer.mass < min_mass);
+        let outcome = answer.outcome(min_mass);
+        return ScoreResult { outcome, prompt_tokens, answer: Some(ScoreAnswer::Labels(answer)) };
     }
+    let outcome = Outcome::NotFinite { why: "no label has any probability".into() };
+    ScoreResult { outcome, prompt_tokens, answer: None }
 }
 
 /// A seed from a request's id: FNV-1a.

@@ -47,9 +47,7 @@ impl ThoughtReader {
     pub fn push(&mut self, piece: &str) -> Vec<TextPart> {
         self.pending.push_str(piece);
         let mut parts = Vec::new();
-        while let Some(part) = self.step(false) {
-            parts.extend(part);
-        }
+        while self.step(false, &mut parts) {}
         parts
     }
 
@@ -59,9 +57,7 @@ impl ThoughtReader {
             self.pending = without_cut_mark(&self.pending, &self.closes).trim_end().to_owned();
         }
         let mut parts = Vec::new();
-        while let Some(part) = self.step(true) {
-            parts.extend(part);
-        }
+        while self.step(true, &mut parts) {}
         parts
     }
 
@@ -79,8 +75,8 @@ impl ThoughtReader {
         ((!thought.is_empty()).then_some(thought), answer)
     }
 
-    /// One step on the pending text; `None` if more text is needed, or none is left.
-    fn step(&mut self, is_last: bool) -> Option<Option<TextPart>> {
+    /// One step on the pending text; `false` if more text is needed, or none is left.
+    fn step(&mut self, is_last: bool, parts: &mut Vec<TextPart>) -> bool {
         match self.place {
             Place::Start => {
                 let text = self.pending.trim_start();
@@ -94,9 +90,9 @@ impl ThoughtReader {
                 } else if is_last || !(text.is_empty() || self.begins_mark(text)) {
                     self.place = Place::Answer;
                 } else {
-                    return None;
+                    return false;
                 }
-                Some(None)
+                true
             }
             Place::Thought => {
                 let found = self.closes.iter().filter_map(|close| Some((self.pending.find(close)?, close.len())));
@@ -104,20 +100,24 @@ impl ThoughtReader {
                     let thought = self.pending[..at].trim_end().to_owned();
                     self.pending.drain(..at + length);
                     self.place = Place::Behind;
-                    return Some((!thought.is_empty()).then_some(TextPart::Thought(thought)));
+                    parts.extend((!thought.is_empty()).then_some(TextPart::Thought(thought)));
+                    return true;
                 }
                 let sure = if is_last { self.pending.len() } else { self.sure() };
-                self.take(sure).map(|text| Some(TextPart::Thought(text)))
+                let text = self.take(sure);
+                parts.extend(text.clone().map(TextPart::Thought));
+                text.is_some()
             }
             Place::Behind => {
                 self.pending = self.pending.trim_start().to_owned();
-                if self.pending.is_empty() {
-                    return None;
-                }
-                self.place = Place::Answer;
-                Some(None)
+                self.place = if self.pending.is_empty() { Place::Behind } else { Place::Answer };
+                self.place == Place::Answer
             }
-            Place::Answer => self.take(self.pending.len()).map(|text| Some(TextPart::Answer(text))),
+            Place::Answer => {
+                let text = self.take(self.pending.len());
+                parts.extend(text.clone().map(TextPart::Answer));
+                text.is_some()
+            }
         }
     }
 
