@@ -198,6 +198,9 @@ mod mode {
 ))]
 struct NoThoughts;
 
+/// The thoughts before an answer; an `Err` says why one is missing.
+type Thoughts = Vec<Result<String, Box<GenerateResult>>>;
+
 /// A language model with [`ChatOptions`].
 ///
 /// - Thoughts are closed ([`Thought::Closed`]) for questions about labels and texts, for constrained answers, and with
@@ -285,8 +288,8 @@ impl<M: LanguageModel> ThinkingModel<M> {
         prompts: &[Option<(&str, &Prompt)>],
         (max_tokens, count): (u32, u32),
         usage: &mut Usage,
-    ) -> Result<Vec<Vec<Result<String, Box<GenerateResult>>>>, LmError> {
-        let mut thoughts: Vec<Vec<Result<String, Box<GenerateResult>>>> = prompts
+    ) -> Result<Vec<Thoughts>, LmError> {
+        let mut thoughts: Vec<Thoughts> = prompts
             .iter()
             .map(|prompt| prompt.iter().flat_map(|_| (0..count).map(|_| Ok(String::new()))).collect())
             .collect();
@@ -347,7 +350,8 @@ impl<M: LanguageModel> ThinkingModel<M> {
                         asked.push(ScoreRequest { prompt, ..request.clone() });
                         None
                     }
-                    Err(GenerateResult { outcome, prompt_tokens, .. }) => {
+                    Err(failed) => {
+                        let GenerateResult { outcome, prompt_tokens, .. } = *failed;
                         Some(ScoreResult { outcome, prompt_tokens, answer: None })
                     }
                 });
