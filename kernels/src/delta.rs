@@ -253,7 +253,14 @@ fn run_heads(isa: Isa, shape: &DeltaShape, inputs: &[f32], texts: &mut [DeltaTex
             None => matrix.fill(0.0),
         }
         let (mixed, gates) = (&mixed[first * channels..], &gates[first * heads * 2..]);
-        dispatch!(isa, run_head(shape: &DeltaShape, head: usize, mixed: &[f32], gates: &[f32], matrix: &mut [f32], y: &mut [f32]));
+        dispatch!(isa, run_head(
+            shape: &DeltaShape,
+            head: usize,
+            mixed: &[f32],
+            gates: &[f32],
+            matrix: &mut [f32],
+            y: &mut [f32],
+        ));
     });
 }
 

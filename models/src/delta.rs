@@ -1,5 +1,5 @@
-//! Gated delta nets (Yang et al. 2025, arXiv:2412.06464) as layers: their sizes, tensors and weights. Such a layer has a
-//! recurrent state instead of keys and values. [`crate::delta_layer`] computes it.
+//! Gated delta nets (Yang et al. 2025, arXiv:2412.06464) as layers: their sizes, tensors and weights. Such a layer has
+//! a recurrent state instead of keys and values. [`crate::delta_layer`] computes it.
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl<L, N> DeltaWeights<L, N> {
     }
 }
 
-/// Loads queries, keys and values, and the gates, from the tensor that holds all of them for one key head after another.
+/// Loads queries, keys and values, and the gates, from the tensor that holds all of them by key head.
 fn fused<L, N, P: WeightLoader<L, N>>(parts: &P, s: DeltaShape, c: &StackConfig) -> Result<(L, L), P::Error> {
     let values = s.values() / s.key_heads;
     let lens = [s.key_dim, s.key_dim, values, values];

@@ -1,5 +1,5 @@
-//! Decoders in which gated delta nets and gated attention take turns, as in Qwen3-Next and Qwen3.5: the fields that these
-//! architectures share, in configurations and in GGUF files.
+//! Decoders in which gated delta nets and gated attention take turns, as in Qwen3-Next and Qwen3.5: the fields that
+//! these architectures share, in configurations and in GGUF files.
 
 use probity_kernels::{Activation, DeltaShape};
 use serde_json::{Map, Value, json};

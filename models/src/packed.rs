@@ -123,12 +123,12 @@ pub trait PackedDecoder: Send + Sync {
     /// whose normaliser must be finite.
     fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>>;
 
-    /// Bytes of a new span of `tokens` tokens (at least one) over all layers, for a source or the decoder. This includes
-    /// [`state_bytes`](Self::state_bytes).
+    /// Bytes of a new span of `tokens` tokens (at least one) over all layers, for a source or the decoder. This
+    /// includes [`state_bytes`](Self::state_bytes).
     fn cache_bytes(&self, tokens: usize) -> usize;
 
-    /// Bytes of the recurrent states after a span, whatever its length; 0 if the model has none. With states, only whole
-    /// spans can be [joined](Self::join).
+    /// Bytes of the recurrent states after a span, whatever its length; 0 if the model has none. With states, only
+    /// whole spans can be [joined](Self::join).
     fn state_bytes(&self) -> usize {
         0
     }
