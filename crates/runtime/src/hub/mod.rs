@@ -1,7 +1,7 @@
 //! Lists, locates, downloads and verifies models.
 //!
-//! [`locate`] resolves a model name (a known name, a path, a hub name) to local files without network access. [`fetch`]
-//! downloads, on explicit request and only with the crate feature `hub`. [`verify()`] checks hashes.
+//! [`locate`](fn@locate) resolves a model name (a known name, a path, a hub name) to local files without network access.
+//! [`fetch`] downloads, on explicit request and only with the crate feature `hub`. [`verify()`] checks hashes.
 
 #[cfg(feature = "hub")]
 mod client;
