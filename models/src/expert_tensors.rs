@@ -157,7 +157,8 @@ impl<S: WeightSource> WeightSource for ExpertTensors<S> {
     fn contains(&self, name: &str) -> bool {
         match ExpertRows::parse(name) {
             Some(rows) => self.find(&rows).is_ok(),
-            None => self.0.contains(name),
+            // A tensor of all experts is only seen as its parts.
+            None => self.0.contains(name) && self.apart(name) == [name],
         }
     }
 
