@@ -83,7 +83,7 @@ impl ThoughtReader {
                 if !self.open.is_empty() && text.starts_with(&self.open) {
                     self.pending = text[self.open.len()..].to_owned();
                     self.place = Place::Thought;
-                } else if let Some(close) = self.closes.iter().find(|close| text.starts_with(close.as_str())) {
+                } else if let Some(close) = self.closes.iter().map(|one| mark(one)).find(|one| text.starts_with(one)) {
                     // No thought at all.
                     self.pending = text[close.len()..].to_owned();
                     self.place = Place::Behind;
@@ -122,7 +122,7 @@ impl ThoughtReader {
     }
 
     fn begins_mark(&self, text: &str) -> bool {
-        self.open.starts_with(text) || self.closes.iter().any(|close| close.starts_with(text))
+        self.open.starts_with(text) || self.closes.iter().any(|close| mark(close).starts_with(text))
     }
 
     /// Length of the pending text that begins no closing mark and no white space before one.
@@ -136,6 +136,11 @@ impl ThoughtReader {
     fn take(&mut self, length: usize) -> Option<String> {
         (length > 0).then(|| self.pending.drain(..length).collect())
     }
+}
+
+/// A closing text without the role before its mark, which the prompt may have written.
+fn mark(close: &str) -> &str {
+    close.find(['<', '[', '◁']).map_or(close, |start| &close[start..])
 }
 
 #[cfg(test)]
