@@ -217,7 +217,7 @@ impl<L> GatedProducts<L> {
                 let all = RowRange { first: expert * rows, len: rows, of: count * rows };
                 return parts.linear(name, all, width, c.biases.feed_forward);
             }
-            let (experts, name) = name.rsplit_once('.').expect("a name of its own behind the number");
+            let (experts, name) = name.rsplit_once('.').expect("a name of its own after the number");
             let name = format!("{experts}.{expert}.{name}");
             parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
         };

@@ -37,7 +37,7 @@ CHATS = {
     ],
 }
 # Where an answer begins, by file: who opens a thought ("template", "model", or "off" where thoughts are off by default), the variables
-# that turn thoughts off, and the text behind the prompt that closes one, or that the template writes before an answer. From the templates, and from the models' cards.
+# that turn thoughts off, and the text after the prompt that closes one, or that the template writes before an answer. From the templates, and from the models' cards.
 OFF = {"enable_thinking": False}
 CLOSE = "\n</think>\n\n"
 THINKING = {
@@ -137,8 +137,8 @@ def main() -> None:
                     arguments.texts.mkdir(parents=True, exist_ok=True)
                     (arguments.texts / f"{path.stem} {key}.txt").write_text(text, encoding="utf-8")
         if (thinks := THINKING.get(path.stem)) is not None:
-            opened_by, variables, behind = thinks
-            text = render(source, CHATS["user"], True, **variables) + behind
+            opened_by, variables, after = thinks
+            text = render(source, CHATS["user"], True, **variables) + after
             thinking[path.name] = {"opened_by": opened_by, "variables": variables, "closed": hashed(text)}
         templates[path.name] = {"sha256": hashed(source)} | hashes
     write_json(

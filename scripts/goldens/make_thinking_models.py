@@ -1,7 +1,7 @@
 """Tiny models that think before they answer, trained on our own text: tests/goldens/thinking.
 
 Each of the three marks thoughts as a family does: Qwen3 (opened by the model, with a switch in the template), DeepSeek-R1
-(opened by the template) and gpt-oss (channels). Behind the thought they answer with one of `ANSWERS`, at random. `masses.json` holds
+(opened by the template) and gpt-oss (channels). After the thought they answer with one of `ANSWERS`, at random. `masses.json` holds
 the probability of `A` and `B` together at three positions, computed by transformers.
 """
 
@@ -40,7 +40,7 @@ CHANNEL = (
     "{% else %}{{ '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
-# Template, specials, end of a turn, text before the thought behind the generation prompt, closing text, and an empty thought.
+# Template, specials, end of a turn, text before the thought after the generation prompt, closing text, and an empty thought.
 STYLES = {
     "qwen3": (SWITCHED, SPECIALS, "<|im_end|>", "<think>\n", "\n</think>\n\n", "<think>\n\n</think>\n\n"),
     "r1": (OPENED, SPECIALS, "<|im_end|>", "", "\n</think>\n\n", "\n</think>\n\n"),
@@ -129,7 +129,7 @@ def build(style: str) -> dict[str, float]:
     return {
         "usual": mass(model, tokenizer, start),
         "closed": mass(model, tokenizer, start + empty),
-        "behind a thought": mass(model, tokenizer, start + opening + "The first text is clear." + closing),
+        "after a thought": mass(model, tokenizer, start + opening + "The first text is clear." + closing),
     }
 
 

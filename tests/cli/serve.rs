@@ -512,7 +512,7 @@ fn thoughts_come_apart_from_the_answer() {
     let labels = json!({"items": [{"messages": [{"role": "user", "content": "Which text is better, A or B?"}],
         "labels": {"A": ["A"], "B": ["B"]}, "id": "1"}]});
     let mass = server.answer("/v1/score", &labels)["data"][0]["mass"].as_f64().expect("a mass");
-    assert!(mass > 0.05, "labels are queried behind a closed thought: {mass}");
+    assert!(mass > 0.05, "labels are queried after a closed thought: {mass}");
     let off_by_option =
         served("r1", &["--think", "off"]).answer(path, &chat(json!({})))["choices"][0]["message"].clone();
     assert!(off_by_option["reasoning_content"].is_null(), "{off_by_option}");

@@ -25,7 +25,7 @@ fn masses(world: &World, table: &str) -> Vec<f64> {
 }
 
 #[test]
-fn labels_behind_a_thought_have_mass_in_all_methods() {
+fn labels_after_a_thought_have_mass_in_all_methods() {
     for style in STYLES {
         let world = World::new();
         let (data, model) = (data(&world), model(style));

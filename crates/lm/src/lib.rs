@@ -25,6 +25,7 @@ mod scripted_encoder;
 pub mod text;
 mod text_encoder;
 mod thinking;
+mod thinking_model;
 mod thought;
 mod thought_reader;
 mod unique_keys;
@@ -53,7 +54,8 @@ pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,
 };
-pub use thinking::{ChatOptions, OpenedBy, ThinkMode, ThinkingModel, ThinkingStyle};
+pub use thinking::{ChatOptions, OpenedBy, ThinkMode, ThinkingStyle};
+pub use thinking_model::ThinkingModel;
 pub use thought::{ThoughtState, is_thought_mark, opens_thought, thought_state, without_thoughts};
 pub use thought_reader::{TextPart, ThoughtReader};
 pub use unique_keys::{parse_unique, refuse_repeated_keys};

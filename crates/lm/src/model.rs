@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatOptions, ClassKind, GenerateRequest, GenerateResult, LabelError, LiveTexts, OpenedBy, ScoreRequest,
-    ScoreResult, ThinkMode, ThinkingStyle, Thought, Usage,
+    ChatOptions, ClassKind, GenerateRequest, GenerateResult, LabelError, LiveTexts, ScoreRequest, ScoreResult,
+    ThinkingStyle, Usage,
 };
 
 /// Arithmetic precision of matrix products between weights and activations.
@@ -97,18 +97,6 @@ pub fn device_kind(devices: &str) -> &str {
 }
 
 impl ModelDescription {
-    /// The thought before an answer, unless the model writes it. `is_free_text`: the answer is neither a label nor
-    /// constrained.
-    pub fn thought_before(&self, is_free_text: bool) -> Thought {
-        let Some(style) = &self.thinking else { return Thought::AsTemplate };
-        let is_set = style.switch().is_some_and(|name| self.chat.variables.contains_key(name));
-        let closes = match self.chat.think {
-            ThinkMode::Auto => !is_free_text && style.opened_by != OpenedBy::Unclear && !is_set,
-            ThinkMode::Off | ThinkMode::AtMost(_) => true,
-        };
-        if closes { Thought::Closed } else { Thought::AsTemplate }
-    }
-
     /// One-line summary: name, architecture, weights, precision, device, and a note if chats are not supported.
     pub fn headline(&self) -> String {
         let Self { name, adapter, architecture, weights, precision, device, through, .. } = self;

@@ -12,25 +12,25 @@ pub enum TextPart {
     Answer(String),
 }
 
-/// Splits a text that comes in pieces into a thought at its beginning and the answer behind it. White space beside the
+/// Splits a text that comes in pieces into a thought at its beginning and the answer after it. White space beside the
 /// marks belongs to neither.
 #[derive(Debug, Clone)]
 pub struct ThoughtReader {
     open: String,
     /// Marks that end a thought, the longest first.
     closes: Vec<String>,
-    place: Place,
+    section: Section,
     /// Text that may begin a mark, and white space that may end a thought.
     pending: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Section {
     /// At the beginning, where a thought may open.
     Start,
     Thought,
-    /// Behind a thought, before the answer's first character.
-    Behind,
+    /// AfterThought a thought, before the answer's first character.
+    AfterThought,
     Answer,
 }
 
@@ -39,8 +39,8 @@ impl ThoughtReader {
     pub fn new(style: &ThinkingStyle, is_open: bool) -> Self {
         let mut closes = style.stops();
         closes.sort_by_key(|close| std::cmp::Reverse(close.len()));
-        let place = if is_open { Place::Thought } else { Place::Start };
-        Self { open: style.open.trim().to_owned(), closes, place, pending: String::new() }
+        let section = if is_open { Section::Thought } else { Section::Start };
+        Self { open: style.open.trim().to_owned(), closes, section, pending: String::new() }
     }
 
     /// The parts that are certain after this piece.
@@ -53,7 +53,7 @@ impl ThoughtReader {
 
     /// The remaining parts when the text is complete.
     pub fn finish(mut self) -> Vec<TextPart> {
-        if self.place == Place::Thought {
+        if self.section == Section::Thought {
             self.pending = without_cut_mark(&self.pending, &self.closes).trim_end().to_owned();
         }
         let mut parts = Vec::new();
@@ -77,29 +77,29 @@ impl ThoughtReader {
 
     /// One step on the pending text; `false` if more text is needed, or none is left.
     fn step(&mut self, is_last: bool, parts: &mut Vec<TextPart>) -> bool {
-        match self.place {
-            Place::Start => {
+        match self.section {
+            Section::Start => {
                 let text = self.pending.trim_start();
                 if !self.open.is_empty() && text.starts_with(&self.open) {
                     self.pending = text[self.open.len()..].to_owned();
-                    self.place = Place::Thought;
+                    self.section = Section::Thought;
                 } else if let Some(close) = self.closes.iter().map(|one| mark(one)).find(|one| text.starts_with(one)) {
                     // No thought at all.
                     self.pending = text[close.len()..].to_owned();
-                    self.place = Place::Behind;
+                    self.section = Section::AfterThought;
                 } else if is_last || !(text.is_empty() || self.begins_mark(text)) {
-                    self.place = Place::Answer;
+                    self.section = Section::Answer;
                 } else {
                     return false;
                 }
                 true
             }
-            Place::Thought => {
+            Section::Thought => {
                 let found = self.closes.iter().filter_map(|close| Some((self.pending.find(close)?, close.len())));
                 if let Some((at, length)) = found.min_by_key(|(at, length)| (*at, std::cmp::Reverse(*length))) {
                     let thought = self.pending[..at].trim_end().to_owned();
                     self.pending.drain(..at + length);
-                    self.place = Place::Behind;
+                    self.section = Section::AfterThought;
                     parts.extend((!thought.is_empty()).then_some(TextPart::Thought(thought)));
                     return true;
                 }
@@ -108,12 +108,12 @@ impl ThoughtReader {
                 parts.extend(text.clone().map(TextPart::Thought));
                 text.is_some()
             }
-            Place::Behind => {
+            Section::AfterThought => {
                 self.pending = self.pending.trim_start().to_owned();
-                self.place = if self.pending.is_empty() { Place::Behind } else { Place::Answer };
-                self.place == Place::Answer
+                self.section = if self.pending.is_empty() { Section::AfterThought } else { Section::Answer };
+                self.section == Section::Answer
             }
-            Place::Answer => {
+            Section::Answer => {
                 let text = self.take(self.pending.len());
                 parts.extend(text.clone().map(TextPart::Answer));
                 text.is_some()

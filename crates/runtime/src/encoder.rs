@@ -259,7 +259,7 @@ impl PromptEncoder {
             variables.remove(switch);
         }
         variables.extend(start.variables);
-        let start = ChatStart { variables, behind: start.behind };
+        let start = ChatStart { variables, after: start.after };
         Ok((start, if let Thought::Text(text) = &format.thought { Some(text) } else { None }))
     }
 
@@ -474,7 +474,7 @@ impl PromptEncoder {
             }
             Prompt::Chat { messages, answer_prefix, format } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
-                let (ChatStart { variables, behind }, thought) = self.chat_start(format)?;
+                let (ChatStart { variables, after }, thought) = self.chat_start(format)?;
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
                 let others: Vec<&str> = [answer_prefix.as_str()]
                     .into_iter()
@@ -482,7 +482,7 @@ impl PromptEncoder {
                     .chain(suffixes.iter().map(String::as_str))
                     .collect();
                 let mut text = self.marked_chat(template, (messages, &variables), &others, true)?;
-                text.text.push_str(&behind);
+                text.text.push_str(&after);
                 if let Some(thought) = thought {
                     self.push_thought(&mut text, thought)?;
                 }

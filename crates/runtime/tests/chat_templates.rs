@@ -2,9 +2,12 @@
 //! `scripts/goldens/make_chat_templates.py`): our own expressions, and the collection of templates that
 //! `scripts/get-tokenizers` downloads to the folder in `PROBITY_TOKENIZERS`.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod optional_file;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use optional_file::optional;
 use probity_lm::{Message, Role};
 use probity_runtime::chat::{ChatError, ChatTemplate};
 use serde::Deserialize;
@@ -115,13 +118,7 @@ fn expressions_render_as_in_python() {
 
 #[test]
 fn templates_of_current_families_render_as_in_python() {
-    let Some(folder) = std::env::var_os("PROBITY_TOKENIZERS")
-        .map(|folder| PathBuf::from(folder).join("llama.cpp/templates"))
-        .filter(|folder| folder.is_dir())
-    else {
-        eprintln!("skipped: llama.cpp/templates (set PROBITY_TOKENIZERS to a folder that holds it)");
-        return;
-    };
+    let Some(folder) = optional("PROBITY_TOKENIZERS", "llama.cpp/templates") else { return };
     let golden = golden();
     let mut others = Vec::new();
     for (name, hashes) in &golden.templates {

@@ -3,10 +3,12 @@
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
+mod optional_file;
 
 use std::path::{Path, PathBuf};
 
 use builder::{Gguf, Meta};
+use optional_file::optional;
 use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::weights::GgufFile;
 use serde_json::Value as Json;
@@ -18,19 +20,9 @@ const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
 /// llama.cpp does not.
 const COMPOSED: [&str; 1] = ["qwen35"];
 
-/// The downloaded file. If missing, prints a message and returns `None`.
-fn fetched(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("PROBITY_TOKENIZERS").map(PathBuf::from);
-    let path = folder.map(|folder| folder.join(name)).filter(|path| path.exists());
-    if path.is_none() {
-        eprintln!("skipped: {name} (set PROBITY_TOKENIZERS to a folder that holds it)");
-    }
-    path
-}
-
-/// Like [`fetched`] for llama.cpp's vocabularies.
+/// Like [`optional`] for llama.cpp's vocabularies.
 fn vocabulary(name: &str) -> Option<PathBuf> {
-    fetched(&format!("llama.cpp/vocabularies/{name}"))
+    optional("PROBITY_TOKENIZERS", &format!("llama.cpp/vocabularies/{name}"))
 }
 
 fn read(path: &Path) -> Result<Tokenizer, String> {
@@ -150,7 +142,7 @@ fn rules_by_name_give_the_ids_of_the_tokenizers_library() {
         ("o200k", "gpt-4o"),
         ("deepseek-v3", "deepseek-v3"),
     ] {
-        let Some(path) = fetched(&format!("{name}/tokenizer.json")) else { continue };
+        let Some(path) = optional("PROBITY_TOKENIZERS", &format!("{name}/tokenizer.json")) else { continue };
         let tokenizer = Tokenizer::from_gguf(&as_gguf(&path, pre)).expect("valid");
         let library = tokenizers::Tokenizer::from_file(&path).expect("valid for the library");
         let more = ["I'LL we'Re", "12345 6", "x\u{301}y", "Cửa Việt", " \n \t\n  a\r\n/b", "HelloWorld's", "(a)/\n"];

@@ -1,9 +1,12 @@
 //! Where an answer begins for models that think: third parties' templates against transformers' rendering
 //! (`tests/goldens/chat_templates.json`), and tiny models (`scripts/goldens/make_thinking_models.py`).
 
+mod optional_file;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use optional_file::optional;
 use probity_lm::{
     Ask, ChatFormat, ChatOptions, GenerateRequest, GenerateResult, Label, LabelSet, LanguageModel, Message, OpenedBy,
     Prompt, Role, ScoreRequest, ThinkMode, ThinkingModel, Thought, without_thoughts,
@@ -68,13 +71,7 @@ fn text_of(encoder: &PromptEncoder, prompt: &Prompt) -> String {
 
 #[test]
 fn thoughts_are_closed_as_each_template_or_its_family_writes_it() {
-    let Some(folder) = std::env::var_os("PROBITY_TOKENIZERS")
-        .map(|folder| PathBuf::from(folder).join("llama.cpp/templates"))
-        .filter(|folder| folder.is_dir())
-    else {
-        eprintln!("skipped: llama.cpp/templates (set PROBITY_TOKENIZERS to a folder that holds it)");
-        return;
-    };
+    let Some(folder) = optional("PROBITY_TOKENIZERS", "llama.cpp/templates") else { return };
     let golden = golden("chat_templates.json");
     let question = golden["chats"]["user"][0]["content"].as_str().expect("a question");
     let mut wrong = Vec::new();
@@ -161,14 +158,14 @@ fn masses(model: &dyn LanguageModel, requests: &[ScoreRequest]) -> Vec<f64> {
 }
 
 #[test]
-fn label_mass_before_in_and_behind_a_thought_equals_transformers() {
+fn label_mass_before_in_and_after_a_thought_equals_transformers() {
     let golden = golden("thinking/masses.json");
     for style in STYLES {
         let model = tiny(style);
         let thoughts = [
             ("usual", Thought::AsTemplate),
             ("closed", Thought::Closed),
-            ("behind a thought", Thought::Text("The first text is clear.".into())),
+            ("after a thought", Thought::Text("The first text is clear.".into())),
         ];
         let requests = thoughts.clone().map(|(name, thought)| labels(name, asked(QUESTION, thought)));
         for (mass, (name, _)) in masses(&model, &requests).into_iter().zip(thoughts) {
@@ -209,7 +206,7 @@ fn thinking(model: &Model, think: ThinkMode, thoughts: Option<u32>) -> ThinkingM
 }
 
 #[test]
-fn labels_are_queried_behind_closed_or_written_thoughts() {
+fn labels_are_queried_after_closed_or_written_thoughts() {
     for style in STYLES {
         let model = tiny(style);
         let prompt = Prompt::user(QUESTION);
@@ -259,7 +256,7 @@ fn several_thoughts_are_averaged() {
 }
 
 #[test]
-fn answers_behind_thoughts_do_not_depend_on_what_is_asked_beside_them() {
+fn answers_after_thoughts_do_not_depend_on_what_is_asked_beside_them() {
     let model = tiny("qwen3");
     let requests: Vec<ScoreRequest> = (0..7)
         .map(|number| {

@@ -4,11 +4,13 @@
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
+mod optional_file;
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use builder::{Gguf, Meta};
+use optional_file::optional;
 use probity_lm::{Label, LabelError, LabelSet, Message, Prompt, Role};
 use probity_runtime::encoder::{EncodeError, PromptEncoder};
 use probity_runtime::tokenizer::Tokenizer;
@@ -62,16 +64,6 @@ fn spm_with_user_defined_turns() -> Tokenizer {
 /// The token types are stored under an unused key.
 fn without_types(name: &str) -> Tokenizer {
     retyped(name, |_, key| key[TYPES.len() - 1] = b'_')
-}
-
-/// The file below the folder in the environment variable. If missing, prints a message and returns `None`.
-fn optional(variable: &str, relative: &str) -> Option<PathBuf> {
-    let path =
-        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(relative)).filter(|path| path.exists());
-    if path.is_none() {
-        eprintln!("skipped: {relative} (set {variable} to a folder that holds it)");
-    }
-    path
 }
 
 /// Every available vocabulary: golden name, tokenizer.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use probity_lm::{ChatFormat, ModelDescription, Prompt, ThoughtReader};
+use probity_lm::{ChatFormat, Prompt, ThoughtReader};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -95,9 +95,8 @@ impl App {
         let Prompt::Chat { messages, answer_prefix, format } = prompt else { return prompt };
         let mut chat = self.options.chat.clone();
         chat.variables.extend(format.variables);
-        let description = ModelDescription { chat, ..self.model.description().clone() };
-        let thought = description.thought_before(is_free_text);
-        Prompt::Chat { messages, answer_prefix, format: ChatFormat { thought, variables: description.chat.variables } }
+        let thought = chat.thought_before(self.model.description().thinking.as_ref(), is_free_text);
+        Prompt::Chat { messages, answer_prefix, format: ChatFormat { thought, variables: chat.variables } }
     }
 
     /// Splits answers to a chat into thought and answer; `None` for a model that does not think, and for other prompts.

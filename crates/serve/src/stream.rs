@@ -152,10 +152,7 @@ impl Streamed<'_> {
                     let written = WrittenText::from_result(result.map_err(ApiError::model)?, self.param)?;
                     tokens += written.ids.len();
                     let rest = text.rest(&written.text);
-                    let (thought, text) = match text.reader.take() {
-                        Some(reader) => reader.split(&rest),
-                        None => (None, rest),
-                    };
+                    let (thought, text) = split(text.reader.take(), rest);
                     let done = DoneText { index, text, thought, finish: written.reason(), told: None };
                     self.out.send(encode(Event::Done(done))).await?;
                     open[index] = None;
@@ -188,6 +185,14 @@ impl Streamed<'_> {
             () = self.out.sender.closed() => Err(StreamEnd::Left),
             () = tokio::time::sleep_until(self.deadline) => Err(too_late().into()),
         }
+    }
+}
+
+/// The thought and the answer of a text, or of its rest.
+pub(crate) fn split(reader: Option<ThoughtReader>, text: String) -> (Option<String>, String) {
+    match reader {
+        Some(reader) => reader.split(&text),
+        None => (None, text),
     }
 }
 

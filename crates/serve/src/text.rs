@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::asks::{PromptAsk, encode, room};
 use crate::body::aside;
 use crate::json;
-use crate::stream::{OpenText, Streamed, stream};
+use crate::stream::{OpenText, Streamed, split, stream};
 use crate::wire::chat::EFFORT;
 use crate::wire::forms::{Header, UsageBody};
 use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, WrittenText};
@@ -113,10 +113,7 @@ impl TextPlan {
         let ask = &self.asks[place];
         let prompt = self.writing.echo.then_some((ask.tokens.as_slice(), finished.told.as_ref()));
         finished.written.iter().enumerate().map(move |(index, written)| {
-            let (thought, text) = match self.readers[place].clone() {
-                Some(reader) => reader.split(&written.text),
-                None => (None, written.text.clone()),
-            };
+            let (thought, text) = split(self.readers[place].clone(), written.text.clone());
             DoneText {
                 index: place * ask.choices + index,
                 text: format!("{}{text}", self.echoed[place]),

@@ -37,8 +37,7 @@ pub(crate) fn execute(
     let mut output =
         FolderOutput { folder, tables: Vec::new(), events, interrupt, name: stage.method.name(), has_outcome: false };
     let RunModels { model, others, for_metrics } = models;
-    let thinking = |model| ready.stage.model.computing.thinking(model);
-    let (model, others) = (model.map(thinking), others.iter().copied().map(thinking).collect::<Vec<_>>());
+    let (model, others) = ready.stage.model.computing.thinking_models(model, others);
     let others: Vec<&dyn LanguageModel> = others.iter().map(|other| other as _).collect();
     let run = match &model {
         Some(model) => Run::new(model, &mut output),

@@ -169,8 +169,7 @@ impl ReadyStage<'_> {
         output: &mut dyn RunOutput,
     ) -> Result<(), MethodError> {
         let staging = Staging { stands_in: true, ..self.staging.clone() };
-        let thinking = |model| self.stage.model.computing.thinking(model);
-        let (model, others) = (model.map(thinking), others.iter().copied().map(thinking).collect::<Vec<_>>());
+        let (model, others) = self.stage.model.computing.thinking_models(model, others);
         let others: Vec<&dyn LanguageModel> = others.iter().map(|other| other as _).collect();
         let run = match &model {
             Some(model) => Run::new(model, output),

@@ -43,11 +43,11 @@ const FAMILIES: [(&str, &str, &str); 8] = [
     ("</think>", "<think>\n", "\n</think>\n\n"),
 ];
 
-/// How the answer of a chat begins: variables of the template, and the text behind its generation prompt.
+/// How the answer of a chat begins: variables of the template, and the text after its generation prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ChatStart {
     pub(crate) variables: TemplateVariables,
-    pub(crate) behind: String,
+    pub(crate) after: String,
 }
 
 /// How a chat template opens, closes and prevents thoughts.
@@ -63,7 +63,7 @@ pub(crate) struct ThinkingTemplate {
 /// A template with its renderings of the probing messages.
 struct Probe<'a> {
     template: &'a ChatTemplate,
-    /// Text behind the question.
+    /// Text after the question.
     usual: String,
     /// The same before and after a thought, if the template renders thoughts.
     shown: Option<(String, String)>,
@@ -79,11 +79,11 @@ impl ThinkingTemplate {
         let family = in_template.or(in_vocabulary);
         let (open, close) = probe.marks(family).filter(|(_, close)| !close.trim().is_empty())?;
         let off = switches_off().into_iter().find(|(name, value)| {
-            probe.behind(name, value).is_some_and(|text| probe.state(&text) == ThoughtState::Closed)
+            probe.after(name, value).is_some_and(|text| probe.state(&text) == ThoughtState::Closed)
         });
         let on = switches_on().into_iter().find(|(name, value)| {
             *name != "reasoning_effort" && probe.rendered(&one(name, value)).is_some_and(|text| text != all)
-                || probe.behind(name, value).is_some_and(|text| probe.state(&text) == ThoughtState::Open)
+                || probe.after(name, value).is_some_and(|text| probe.state(&text) == ThoughtState::Open)
         });
         let state = probe.state(&probe.usual);
         let opened_by = match state {
@@ -114,7 +114,7 @@ impl ThinkingTemplate {
             return self.style.opened_by == OpenedBy::Template;
         }
         let Some(probe) = Probe::new(template) else { return false };
-        let start = probe.rendered(variables).and_then(|text| behind_question(&text));
+        let start = probe.rendered(variables).and_then(|text| after_question(&text));
         start.is_some_and(|start| probe.state(&start) == ThoughtState::Open)
     }
 }
@@ -131,7 +131,7 @@ fn one(name: &str, value: &Value) -> TemplateVariables {
 impl<'a> Probe<'a> {
     fn new(template: &'a ChatTemplate) -> Option<Self> {
         let mut probe = Self { template, usual: String::new(), shown: None };
-        probe.usual = behind_question(&probe.rendered(&TemplateVariables::new())?)?;
+        probe.usual = after_question(&probe.rendered(&TemplateVariables::new())?)?;
         probe.shown = THOUGHT_FIELDS.iter().find_map(|field| {
             let text = probe.answered(Some(field), &TemplateVariables::new())?;
             let (before, rest) = text.split_once(REASONS)?;
@@ -147,17 +147,17 @@ impl<'a> Probe<'a> {
         self.template.render_messages(messages, variables, true).ok()
     }
 
-    /// The text behind the question, up to the start of the answer, with a variable.
-    fn behind(&self, name: &str, value: &Value) -> Option<String> {
-        behind_question(&self.rendered(&one(name, value))?)
+    /// The text after the question, up to the start of the answer, with a variable.
+    fn after(&self, name: &str, value: &Value) -> Option<String> {
+        after_question(&self.rendered(&one(name, value))?)
     }
 
-    /// The text behind the question with an answer, and a thought in this field.
+    /// The text after the question with an answer, and a thought in this field.
     fn answered(&self, field: Option<&'static str>, variables: &TemplateVariables) -> Option<String> {
         let answer = message("assistant", ANSWER, field.map(|field| (field, REASONS.to_owned())));
         let text =
             self.template.render_messages(vec![message("user", QUESTION, None), answer], variables, false).ok()?;
-        behind_question(&text)
+        after_question(&text)
     }
 
     /// The texts before and after a thought.
@@ -202,15 +202,15 @@ impl<'a> Probe<'a> {
     /// How an answer begins without a thought.
     fn closed(&self, off: Option<&(&str, Value)>, opened_by: OpenedBy, (open, close): (&str, &str)) -> ChatStart {
         let variables = off.map(|(name, value)| one(name, value)).unwrap_or_default();
-        let start = self.rendered(&variables).and_then(|text| behind_question(&text)).unwrap_or_default();
+        let start = self.rendered(&variables).and_then(|text| after_question(&text)).unwrap_or_default();
         // As the template writes an answer without a thought.
         let answered = self.answered(None, &variables);
         let before = answered.as_ref().and_then(|text| Some(text.split_once(ANSWER)?.0));
-        let behind = before.and_then(|before| before.strip_prefix(start.as_str()));
+        let after = before.and_then(|before| before.strip_prefix(start.as_str()));
         let is_closed = before.is_some_and(|before| self.state(before) == ThoughtState::Closed);
-        let behind = match (behind, self.state(&start)) {
+        let after = match (after, self.state(&start)) {
             _ if opened_by == OpenedBy::Off => String::new(),
-            (Some(behind), _) if is_closed => behind.to_owned(),
+            (Some(after), _) if is_closed => after.to_owned(),
             (_, ThoughtState::Closed) => {
                 let rest = rest_of(close.trim_start(), &start);
                 // The family's white space may not be this model's.
@@ -219,20 +219,20 @@ impl<'a> Probe<'a> {
             (_, ThoughtState::Open) => close.to_owned(),
             (_, ThoughtState::None) => format!("{open}{close}"),
         };
-        ChatStart { variables, behind }
+        ChatStart { variables, after }
     }
 
     /// How an answer begins with an open thought.
     fn open(&self, on: Option<&(&str, Value)>, open: &str) -> Option<ChatStart> {
         let variables = on.map(|(name, value)| one(name, value)).unwrap_or_default();
-        let start = behind_question(&self.rendered(&variables)?)?;
-        let behind = match self.state(&start) {
+        let start = after_question(&self.rendered(&variables)?)?;
+        let after = match self.state(&start) {
             ThoughtState::Closed => return None,
             _ if thought_state(&start) == ThoughtState::Open => String::new(),
             ThoughtState::Open => String::new(),
             ThoughtState::None => open.to_owned(),
         };
-        Some(ChatStart { variables, behind })
+        Some(ChatStart { variables, after })
     }
 }
 
@@ -247,6 +247,6 @@ fn message(role: &str, content: &str, thought: Option<(&'static str, String)>) -
     TemplateMessage { role: role.to_owned(), content: content.to_owned(), thought: thought.into_iter().collect() }
 }
 
-fn behind_question(text: &str) -> Option<String> {
-    text.rsplit_once(QUESTION).map(|(_, behind)| behind.to_owned())
+fn after_question(text: &str) -> Option<String> {
+    text.rsplit_once(QUESTION).map(|(_, after)| after.to_owned())
 }

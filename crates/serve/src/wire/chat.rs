@@ -324,7 +324,7 @@ pub(crate) struct ChatChoice {
 pub(crate) struct AnswerMessage {
     /// `assistant`.
     pub(crate) role: &'static str,
-    /// The text behind the thought.
+    /// The text after the thought.
     pub(crate) content: String,
     /// The thought, if the model wrote one.
     #[serde(skip_serializing_if = "Option::is_none")]

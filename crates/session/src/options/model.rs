@@ -81,7 +81,7 @@ pub struct ComputingOptions {
     pub min_mass: f64,
     /// Thoughts before answers: auto, off, or at most N tokens
     ///
-    /// A model that thinks is queried for labels behind its thought. `auto` closes the thought there and leaves texts
+    /// A model that thinks is queried for labels after its thought. `auto` closes the thought there and leaves texts
     /// as the chat template begins them; `off` closes it everywhere; N lets the model write it, up to N tokens.
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "auto|off|N", "heading" = "Model"))]
@@ -172,6 +172,16 @@ impl ComputingOptions {
     /// A model that formats chats and thinks as these options say.
     pub fn thinking<'m>(&self, model: &'m dyn LanguageModel) -> ThinkingModel<&'m dyn LanguageModel> {
         ThinkingModel::new(model, self.chat_options(), self.min_mass)
+    }
+
+    /// The same for a run's own model and its others.
+    pub(crate) fn thinking_models<'m>(
+        &self,
+        model: Option<&'m dyn LanguageModel>,
+        others: &[&'m dyn LanguageModel],
+    ) -> (Option<ThinkingModel<&'m dyn LanguageModel>>, Vec<ThinkingModel<&'m dyn LanguageModel>>) {
+        let thinking = |model| self.thinking(model);
+        (model.map(thinking), others.iter().copied().map(thinking).collect())
     }
 }
 
