@@ -8,6 +8,7 @@
 use rayon::prelude::*;
 
 use crate::activation::sigmoid;
+use crate::elementwise::sum_of_squares;
 use crate::isa::dispatch;
 use crate::simd::{LANES, Simd};
 use crate::{Buffer, Isa};
@@ -213,15 +214,7 @@ fn mix_row<S: Simd>(shape: &DeltaShape, convolution: &[f32], taps: &[&[f32]], mi
 #[inline(always)]
 fn unit_heads<S: Simd>(key_dim: usize, scale: f32, x: &mut [f32]) {
     for x in x.chunks_exact_mut(key_dim) {
-        let (whole, rest) = x.as_chunks::<LANES>();
-        let mut sum = S::splat(0.0);
-        for x in whole {
-            sum = S::fma(S::load(x), S::load(x), sum);
-        }
-        let mut last = [0.0; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        sum = S::fma(S::load(&last), S::load(&last), sum);
-        let scale = scale / (S::sum(sum) + NORM_EPS).sqrt();
+        let scale = scale / (sum_of_squares::<S>(x) + NORM_EPS).sqrt();
         for x in x {
             *x *= scale;
         }

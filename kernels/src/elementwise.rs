@@ -70,20 +70,25 @@ fn layer_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f3
     }
 }
 
+/// Σ x², in one order on all instruction sets.
+#[inline(always)]
+pub(crate) fn sum_of_squares<S: Simd>(x: &[f32]) -> f32 {
+    let (whole, rest) = x.as_chunks::<LANES>();
+    // One sum vector: several would be faster, but have another order.
+    let mut sum = S::splat(0.0);
+    for x in whole {
+        sum = S::fma(S::load(x), S::load(x), sum);
+    }
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    S::sum(S::fma(S::load(&last), S::load(&last), sum))
+}
+
 #[inline(always)]
 fn rms_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-        let (whole, rest) = x.as_chunks::<LANES>();
-        // One sum vector on all instruction sets: several would be faster, but have another order.
-        let mut sum = S::splat(0.0);
-        for x in whole {
-            sum = S::fma(S::load(x), S::load(x), sum);
-        }
-        let mut last = [0.0; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        sum = S::fma(S::load(&last), S::load(&last), sum);
-        let scale = 1.0 / (S::sum(sum) / width as f32 + norm.eps).sqrt();
+        let scale = 1.0 / (sum_of_squares::<S>(x) / width as f32 + norm.eps).sqrt();
         for ((y, x), w) in y.iter_mut().zip(x).zip(norm.weight) {
             *y = x * scale * w;
         }

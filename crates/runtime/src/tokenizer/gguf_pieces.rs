@@ -17,7 +17,7 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use super::gguf::GgufVocabulary;
 use super::pipeline::Engine;
 use super::spm::SPACE;
-use super::{Spelling, Tokenizer, TokenizerError, TokenizerParts};
+use super::{SpecialRoles, Spelling, Tokenizer, TokenizerError, TokenizerParts};
 
 type LibraryError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -63,6 +63,15 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
     roles.unknown = unknown;
     // Only newer files state this, and the encoder needs it for every text.
     roles.frame[1] = roles.eos.into_iter().collect();
+    assembled(vocabulary, library, roles)
+}
+
+/// A tokenizer of sentencepiece's kind that the library computes.
+fn assembled(
+    vocabulary: &GgufVocabulary<'_>,
+    library: tokenizers::Tokenizer,
+    roles: SpecialRoles,
+) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),
@@ -93,15 +102,7 @@ pub(super) fn merged(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Token
     let decoders: [DecoderWrapper; 3] =
         [replace(SPACE, ' ').map_err(wrong)?.into(), ByteFallback::new().into(), Fuse::new().into()];
     library.with_decoder(Some(DecoderSequence::new(decoders.into())));
-    Tokenizer::assemble(TokenizerParts {
-        engine: Engine::Library(Box::new(library)),
-        added: vocabulary.added.clone(),
-        roles,
-        spelling: Spelling::Sentencepiece,
-        vocab_size: vocabulary.tokens.len(),
-        newline_ends_word: false,
-        cautions: Vec::new(),
-    })
+    assembled(vocabulary, library, roles)
 }
 
 /// BERT's vocabulary. The format marks word beginnings instead of continuations, and does not state whether letters are
