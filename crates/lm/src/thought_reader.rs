@@ -29,7 +29,7 @@ enum Section {
     /// At the beginning, where a thought may open.
     Start,
     Thought,
-    /// AfterThought a thought, before the answer's first character.
+    /// After a thought, before the answer's first character.
     AfterThought,
     Answer,
 }
