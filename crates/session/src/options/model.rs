@@ -179,11 +179,14 @@ impl ComputingOptions {
         &self,
         model: Option<&'m dyn LanguageModel>,
         others: &[&'m dyn LanguageModel],
-    ) -> (Option<ThinkingModel<&'m dyn LanguageModel>>, Vec<ThinkingModel<&'m dyn LanguageModel>>) {
+    ) -> (Option<Thinking<'m>>, Vec<Thinking<'m>>) {
         let thinking = |model| self.thinking(model);
         (model.map(thinking), others.iter().copied().map(thinking).collect())
     }
 }
+
+/// A borrowed model that may think.
+type Thinking<'m> = ThinkingModel<&'m dyn LanguageModel>;
 
 /// A variable of a chat template: `NAME=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
