@@ -1,8 +1,8 @@
 //! How models think before they answer, and whether a run lets them.
 //!
 //! Label probabilities are meaningful only at the position where the model would write its answer. A model that thinks
-//! first writes the mark of a thought there, and label mass is near 0. [`ThinkingModel`](crate::ThinkingModel) therefore closes
-//! the thought, or lets the model write it and queries the labels after it.
+//! first writes the mark of a thought there, and label mass is near 0. [`ThinkingModel`](crate::ThinkingModel)
+//! therefore closes the thought, or lets the model write it and queries the labels after it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Lists, locates, downloads and verifies models.
 //!
-//! [`locate`](fn@locate) resolves a model name (a known name, a path, a hub name) to local files without network access.
+//! [`locate`](fn@locate) resolves a model name (a known name, a path, a hub name) to local files without network.
 //! [`fetch`] downloads, on explicit request and only with the crate feature `hub`. [`verify()`] checks hashes.
 
 #[cfg(feature = "hub")]
