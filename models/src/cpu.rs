@@ -1,15 +1,15 @@
-//! State that CPU models keep between layers and calls: activation buffers, and the keys and values of cached spans.
+//! State that CPU models keep between layers and calls: activation buffers, and the keys, values and recurrent
+//! states of cached spans.
 
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
-    Activation, AttentionShape, Buffer, DeltaRoom, Inputs, Isa, Norm, PackedSpan, ProductForm, activate, add_scaled,
-    join_spans, matmul, normalise, pack_span, prefer_large_pages,
+    Activation, AttentionShape, Buffer, DeltaRoom, DeltaShape, Inputs, Isa, Norm, PackedSpan, ProductForm, activate,
+    add_scaled, join_spans, matmul, normalise, pack_span, prefer_large_pages,
 };
 
 use crate::SourceError;
-use crate::delta_layer::LayerStates;
 use crate::linear::{Linear, TensorLoader};
 
 // Fresh memory for each result is expensive: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc
@@ -213,6 +213,38 @@ impl NormWeights {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct CacheLine([u32; 16]);
+
+/// States of recurrent layers after the last token of a span, one for each such layer.
+#[derive(Debug)]
+pub(crate) struct LayerStates {
+    values: Vec<f32>,
+    /// Elements of a layer's state.
+    len: usize,
+}
+
+impl LayerStates {
+    /// Allocates states of `layers` layers.
+    pub(crate) fn new(layers: usize, shape: &DeltaShape) -> Self {
+        let len = shape.state_len();
+        // Zeroed memory is not touched until a layer writes its state.
+        let mut values = vec![0.0; layers * len];
+        prefer_large_pages(&mut values);
+        Self { values, len }
+    }
+
+    /// Bytes of the states of `layers` layers.
+    pub(crate) fn bytes(layers: usize, shape: &DeltaShape) -> usize {
+        layers * shape.state_len() * size_of::<f32>()
+    }
+
+    pub(crate) fn layer(&self, index: usize) -> &[f32] {
+        &self.values[index * self.len..][..self.len]
+    }
+
+    pub(crate) fn layer_mut(&mut self, index: usize) -> &mut [f32] {
+        &mut self.values[index * self.len..][..self.len]
+    }
+}
 
 /// Keys and values of consecutive positions in all layers, packed for the attention kernel.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use probity_kernels::{Activation, RopeLayout};
 
 use crate::classes::SCORE;
 use crate::cpu::{NormKind, Workspace};
-use crate::delta::DeltaNet;
 use crate::head::VocabularyHead;
 use crate::layer_inputs::{LayerInputConfig, LayerInputs};
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::{
-    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig, Temperature,
+    AttentionNames, DeltaNet, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
+    Temperature,
 };
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
@@ -216,8 +216,10 @@ impl LlamaFamily {
         let vocabulary = [config.vocab_size, config.hidden_size];
         let (head, outputs) = config.head();
         let (all, model) = (TensorLoader::new(source, "", compute), TensorLoader::new(source, MODEL, compute));
+        let stack = config.stack();
+        let layer_inputs = config.layer_inputs.map(|inputs| LayerInputs::load(&model, inputs, &stack)).transpose()?;
         Ok(Self {
-            stack: LayerStack::load(&model, config.stack())?,
+            stack: LayerStack::load(&model, stack)?,
             // Loaded before the embedding, which releases its pages: a tied head reads all of them.
             lm_head: VocabularyHead {
                 // Unrounded: each text has only a few rows here, so rounding would save nothing.
@@ -228,7 +230,7 @@ impl LlamaFamily {
                 cap: config.logit_cap,
             },
             embed_tokens: all.embedding(EMBEDDING, vocabulary)?,
-            layer_inputs: LayerInputs::load(&model, &config)?,
+            layer_inputs,
             frequencies: frequencies(source, &config)?,
             config,
             compute,

@@ -7,19 +7,9 @@ use probity_kernels::DeltaShape;
 
 use crate::cpu::NormKind;
 use crate::gguf::Pair;
-use crate::layer::{PartNorms, WeightLoader};
 use crate::row_range::RowRange;
-use crate::stack_config::StackConfig;
-
-/// The gated delta nets of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeltaNet {
-    /// Sizes, and the order of the value heads.
-    pub shape: DeltaShape,
-    /// Whether the checkpoint stores each value head's decay per time step itself. Otherwise it stores the logarithm of
-    /// its negative.
-    pub stores_decay: bool,
-}
+use crate::stack_config::{DeltaNet, StackConfig};
+use crate::weight_loader::{PartNorms, WeightLoader};
 
 const FUSED: &str = "linear_attn.in_proj_qkvz";
 const FUSED_GATES: &str = "linear_attn.in_proj_ba";

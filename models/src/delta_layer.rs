@@ -1,46 +1,14 @@
-//! [Gated delta nets](crate::delta) on our kernels, and the states that spans keep of them.
+//! [Gated delta nets](crate::delta) on our kernels.
 
 use probity_kernels::{
     Activation, DeltaInputs, DeltaShape, DeltaText, DeltaWeights as KernelWeights, activate, gated_delta, matmul,
-    normalise, prefer_large_pages,
+    normalise,
 };
 
 use crate::cpu::{CpuSpan, NormWeights, Workspace, keep_rows};
-use crate::delta::{DeltaNet, DeltaWeights};
+use crate::delta::DeltaWeights;
 use crate::linear::Linear;
 use crate::transformer::{ForwardPass, LayerPlace, add_product};
-
-/// States after the last token of a span, one for each layer that has one.
-#[derive(Debug)]
-pub(crate) struct LayerStates {
-    values: Vec<f32>,
-    /// Elements of a layer's state.
-    len: usize,
-}
-
-impl LayerStates {
-    /// Allocates states of `layers` layers.
-    pub(crate) fn new(layers: usize, delta: DeltaNet) -> Self {
-        let len = delta.shape.state_len();
-        // Zeroed memory is not touched until a layer writes its state.
-        let mut values = vec![0.0; layers * len];
-        prefer_large_pages(&mut values);
-        Self { values, len }
-    }
-
-    /// Bytes of the states of `layers` layers.
-    pub(crate) fn bytes(layers: usize, delta: DeltaNet) -> usize {
-        layers * delta.shape.state_len() * size_of::<f32>()
-    }
-
-    fn layer(&self, index: usize) -> &[f32] {
-        &self.values[index * self.len..][..self.len]
-    }
-
-    fn layer_mut(&mut self, index: usize) -> &mut [f32] {
-        &mut self.values[index * self.len..][..self.len]
-    }
-}
 
 fn shape(place: &LayerPlace<'_>) -> DeltaShape {
     place.config.delta.expect("a recurrent layer has a description").shape

@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, ConfigFields, MAX_LAYERS, invalid};
 use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, HEAD_NORMED_NAMES};
-use crate::delta::{DELTA_PAIRS, DeltaNet};
+use crate::delta::DELTA_PAIRS;
 use crate::family::{base_config, read_rotated_share, read_with_any_rotation, set_rotated_share, take_rotated_share};
 use crate::gguf::{GgufError, GgufReader, MAX_CONTEXT, MAX_SIZE, NEXT_TOKEN_PAIRS, Pair, joined};
+use crate::stack_config::DeltaNet;
 
 /// The types of layers in configurations.
 const RECURRENT: &str = "linear_attention";

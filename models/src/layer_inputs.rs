@@ -6,9 +6,9 @@ use probity_kernels::{Isa, PackedMatrix, add_scaled, matmul};
 
 use crate::SourceError;
 use crate::cpu::{NormWeights, Workspace};
-use crate::decoder::DecoderConfig;
 use crate::linear::{TensorLoader, TokenEmbedding};
 use crate::row_range::RowRange;
+use crate::stack_config::StackConfig;
 
 /// The configuration of the inputs of layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,19 +43,18 @@ pub(crate) struct LayerInputs {
 }
 
 impl LayerInputs {
-    /// Loads the tensors, if the model has any.
     pub(crate) fn load(
         loader: &TensorLoader<'_>,
-        config: &DecoderConfig,
-    ) -> std::result::Result<Option<Self>, SourceError> {
-        let Some(LayerInputConfig { width, vocab_size }) = config.layer_inputs else { return Ok(None) };
-        let all = width * config.layers.len();
-        Ok(Some(Self {
-            projection: loader.linear(PROJECTION, RowRange::all(all), config.hidden_size, false)?.weight,
-            norm: NormWeights::load(loader, NORM, width, (config.norm, config.rms_norm_eps))?,
+        LayerInputConfig { width, vocab_size }: LayerInputConfig,
+        c: &StackConfig,
+    ) -> std::result::Result<Self, SourceError> {
+        let all = width * c.layers.len();
+        Ok(Self {
+            projection: loader.linear(PROJECTION, RowRange::all(all), c.hidden_size, false)?.weight,
+            norm: NormWeights::load(loader, NORM, width, (c.norm, c.norm_eps))?,
             table: loader.embedding(TABLE, [vocab_size, all])?,
-            scales: scales(config.hidden_size, width),
-        }))
+            scales: scales(c.hidden_size, width),
+        })
     }
 
     /// Computes the inputs of all layers `(tokens, layers · width)` from the embedded tokens in `w.x`.

@@ -66,12 +66,12 @@ mod stack_config;
 mod t5;
 mod text_part;
 mod transformer;
+mod weight_loader;
 
 pub use architecture::ModelConfig;
 pub use bridge::{BRIDGE, BridgedConfig};
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
-pub use delta::DeltaNet;
 pub use device::{
     BatchSize, ComputeCapability, DeviceChoice, DeviceError, DeviceLimitError, DeviceList, DeviceListError,
     DeviceMemory, DeviceRoom, HeldBytes, LayerMemory, Placement, StageNames, check_model, load_bridged,
@@ -90,7 +90,7 @@ pub use registry::{
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{ByteTensor, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
-pub use stack_config::{DenseLayers, ExpertChoice, LayerSight, RouterScores, Temperature};
+pub use stack_config::{DeltaNet, DenseLayers, ExpertChoice, LayerSight, RouterScores, Temperature};
 pub use text_part::{TextTensors, text_part, text_tensor};
 
 /// How the kernels compute.

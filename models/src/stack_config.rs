@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use probity_kernels::{Activation, AttentionShape};
+use probity_kernels::{Activation, AttentionShape, DeltaShape};
 use serde_json::json;
 
 use crate::Arithmetic;
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::cpu::NormKind;
-use crate::delta::DeltaNet;
 use crate::disentangled::Disentangled;
 use crate::relative::RelativeBuckets;
 
@@ -58,6 +57,16 @@ pub(crate) struct StackConfig {
     pub(crate) activation: Activation,
     pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
+}
+
+/// The gated delta nets of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaNet {
+    /// Sizes, and the order of the value heads.
+    pub shape: DeltaShape,
+    /// Whether the checkpoint stores each value head's decay per time step itself. Otherwise it stores the logarithm of
+    /// its negative.
+    pub stores_decay: bool,
 }
 
 /// A mixture of experts (Shazeer et al. 2017): each row uses the most likely of several feed-forward layers of width

@@ -11,15 +11,15 @@ use probity_kernels::{
 };
 use rayon::prelude::*;
 
-use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
-use crate::delta_layer::LayerStates;
+use crate::cpu::{CpuSpan, LayerStates, NormKind, NormWeights, Workspace, keep_rows};
 use crate::distances::{LayerDistances, TextDistances};
-use crate::layer::{self, GatedProducts, PartNorms, Router, StackWeights, TokenMixer, WeightLoader};
+use crate::layer::{self, GatedProducts, Router, StackWeights, TokenMixer};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
 use crate::stack_config::{StackConfig, Temperature};
+use crate::weight_loader::{PartNorms, WeightLoader};
 use crate::{Compute, Rope, SourceError};
 
 /// Rows of one text that are computed together. `S` is an executor's cached source for cross-attention.
@@ -583,7 +583,7 @@ impl LayerStack {
     }
 
     fn new_states(&self) -> Option<LayerStates> {
-        self.config.delta.map(|delta| LayerStates::new(self.config.recurrent_layers(), delta))
+        self.config.delta.map(|delta| LayerStates::new(self.config.recurrent_layers(), &delta.shape))
     }
 
     /// Bytes of a new span of that many tokens.
@@ -593,7 +593,7 @@ impl LayerStack {
 
     /// Bytes of the recurrent states after a span.
     pub(crate) fn state_bytes(&self) -> usize {
-        self.config.delta.map_or(0, |delta| LayerStates::bytes(self.config.recurrent_layers(), delta))
+        self.config.delta.map_or(0, |delta| LayerStates::bytes(self.config.recurrent_layers(), &delta.shape))
     }
 
     /// A copy of a span's keys and values without its states. A span without states is returned as it is.

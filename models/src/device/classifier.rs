@@ -14,10 +14,10 @@ use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
 use crate::classifier::{as_sources, first_parts, no_spans, read_later, whole_texts};
 use crate::encoder_decoder::DecoderClasses;
-use crate::layer::WeightLoader as _;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
+use crate::weight_loader::WeightLoader as _;
 use crate::{EncoderDecoderConfig, EncoderShape};
 
 /// A model with a class head on a candle device.

@@ -14,9 +14,9 @@ use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::DecoderConfig;
 use crate::decoder::{EMBEDDING, MODEL, frequencies};
 use crate::embeddings::{EmbeddedText, EmbeddingsConfig};
-use crate::layer::WeightLoader as _;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::row_range::RowRange;
+use crate::weight_loader::WeightLoader as _;
 
 /// A decoder on a candle device.
 pub(super) struct DeviceDecoder {
@@ -41,10 +41,12 @@ impl DeviceDecoder {
         };
         let (name, outputs) = config.head();
         let weight = loader.in_f32().matrix(name, RowRange::all(outputs), config.hidden_size)?;
+        let (model, stack) = (loader.under(MODEL), config.stack());
+        let layer_inputs = config.layer_inputs.map(|inputs| DeviceLayerInputs::load(&model, inputs, &stack));
         Ok(Self {
             embeddings: DeviceEmbeddings::load(loader, &embeddings)?,
-            layer_inputs: DeviceLayerInputs::load(&loader.under(MODEL), &config)?,
-            stack: DeviceStack::load(&loader.under(MODEL), config.stack())?,
+            layer_inputs: layer_inputs.transpose()?,
+            stack: DeviceStack::load(&model, stack)?,
             head: DeviceHead { weight, bias: None, scale: config.logit_scale, cap: config.logit_cap },
             frequencies: frequencies(loader.weights.source, &config)?,
             config,

@@ -9,9 +9,9 @@ use super::layer::{BatchPlan, DeviceRows, activate};
 use super::stack::{DeviceStack, wanted_rows};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::encoder::{check_layers, check_offsets, whole_texts};
-use crate::layer::WeightLoader as _;
 use crate::packed::{HeadRow, PackedEncoder};
 use crate::row_range::RowRange;
+use crate::weight_loader::WeightLoader as _;
 use crate::{EncoderShape, Rope};
 
 struct DeviceMaskedHead {

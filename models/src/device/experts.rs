@@ -231,7 +231,7 @@ mod tests {
             products: [1.0, 2.0, last].map(products).into(),
             shared: None,
             shared_gate: None,
-            norms: crate::layer::PartNorms { stream: None, branch: None },
+            norms: crate::weight_loader::PartNorms { stream: None, branch: None },
             activation: probity_kernels::Activation::Silu,
         }
     }

@@ -13,9 +13,10 @@ use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::stack::moved;
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{AttentionWeights, LayerInputWeights, LayerWeights, PartNorms, TokenMixer};
+use crate::layer::{AttentionWeights, LayerInputWeights, LayerWeights, TokenMixer};
 use crate::stack_config::{KeyHeads, LayerSight, StackConfig};
 use crate::transformer::TextRows;
+use crate::weight_loader::PartNorms;
 
 impl PartNorms<DeviceNorm> {
     /// The input of a sublayer: the residual stream, normalised if the model is pre-norm.

@@ -4,11 +4,11 @@ use candle_core::{Device, Result, Tensor};
 
 use super::stack::moved;
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
-use crate::DecoderConfig;
-use crate::layer::WeightLoader as _;
 use crate::layer_inputs::{LayerInputConfig, NORM, PROJECTION, SUM_SCALE, TABLE, scales};
 use crate::linear::TokenEmbedding;
 use crate::row_range::RowRange;
+use crate::stack_config::StackConfig;
+use crate::weight_loader::WeightLoader as _;
 
 /// The token table stays in its file; the projection is on the device.
 pub(super) struct DeviceLayerInputs {
@@ -23,22 +23,21 @@ pub(super) struct DeviceLayerInputs {
 }
 
 impl DeviceLayerInputs {
-    /// Loads the tensors, if the model has any.
     pub(super) fn load(
         loader: &DeviceLoader<'_>,
-        config: &DecoderConfig,
-    ) -> std::result::Result<Option<Self>, DeviceLoadError> {
-        let Some(LayerInputConfig { width, vocab_size }) = config.layer_inputs else { return Ok(None) };
-        let layers = config.layers.len();
-        Ok(Some(Self {
+        LayerInputConfig { width, vocab_size }: LayerInputConfig,
+        c: &StackConfig,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        let layers = c.layers.len();
+        Ok(Self {
             table: loader.weights.embedding(TABLE, [vocab_size, layers * width])?,
-            projection: loader.linear(PROJECTION, RowRange::all(layers * width), config.hidden_size, false)?,
-            norm: loader.norm(NORM, width, (config.norm, config.rms_norm_eps))?,
-            scales: scales(config.hidden_size, width),
+            projection: loader.linear(PROJECTION, RowRange::all(layers * width), c.hidden_size, false)?,
+            norm: loader.norm(NORM, width, (c.norm, c.norm_eps))?,
+            scales: scales(c.hidden_size, width),
             layers,
             width,
             device: loader.device.clone(),
-        }))
+        })
     }
 
     /// The inputs of all layers `(tokens, layers · width)`, from the embedded tokens `x`.

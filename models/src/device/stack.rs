@@ -11,10 +11,11 @@ use super::layer::{BatchPlan, DeviceRows, LayerGroup, Pools, Rotations};
 use super::pool::{KvPool, SlotSpan};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::disentangled::Disentangled;
-use crate::layer::{StackWeights, WeightLoader as _};
+use crate::layer::StackWeights;
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
 use crate::row_range::RowRange;
 use crate::stack_config::{KeyHeads, StackConfig};
+use crate::weight_loader::WeightLoader as _;
 
 /// Layers on one device, or in stages on several.
 pub(super) struct DeviceStack {

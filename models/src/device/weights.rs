@@ -10,8 +10,8 @@ use probity_kernels::{WeightType, dequantise};
 use rayon::prelude::*;
 
 use crate::cpu::{NormKind, norm_names};
-use crate::layer::WeightLoader;
 use crate::row_range::RowRange;
+use crate::weight_loader::WeightLoader;
 use crate::{RawTensor, SourceError, linear};
 
 /// Number of weights converted at a time, which bounds the temporary memory of a large vocabulary's head: 32 MiB of

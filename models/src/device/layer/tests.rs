@@ -11,7 +11,7 @@ use super::super::weights::DeviceLoader;
 use super::*;
 use crate::cpu::{NormKind, NormWeights, Workspace, norm_names};
 use crate::disentangled::Disentangled;
-use crate::layer::{StackWeights, WeightLoader};
+use crate::layer::StackWeights;
 use crate::linear::TensorLoader;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
@@ -20,6 +20,7 @@ use crate::stack_config::{
     Temperature, usual_scale,
 };
 use crate::transformer::{ForwardPass, LayerStack};
+use crate::weight_loader::WeightLoader;
 use crate::{Arithmetic, Compute, ExpertChoice, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
 
 static PLAIN: LayerNames = LayerNames {
