@@ -156,20 +156,20 @@ impl<L> GatedProducts<L> {
             let first = expert * of + first;
             parts.rows(tensor, std::slice::from_ref(&(first..first + len)), count * of, width)
         };
-        let load = |name: &str, rows: usize, width: usize| {
+        let load = |name: &str, rows: RowRange, width: usize| {
             if parts.has(&format!("{name}.weight")) {
-                let all = RowRange { first: expert * rows, len: rows, of: count * rows };
+                let all = RowRange { first: expert * rows.of + rows.first, len: rows.len, of: count * rows.of };
                 return parts.linear(name, all, width, c.biases.feed_forward);
             }
             let (experts, name) = name.rsplit_once('.').expect("a name of its own after the number");
             let name = format!("{experts}.{expert}.{name}");
-            parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
+            parts.linear(&name, rows, width, c.biases.feed_forward)
         };
         let down = || {
             if parts.has(&fused_down) {
                 rows(&fused_down, 0, c.hidden_size, c.hidden_size, inner)
             } else {
-                load(c.names.down, c.hidden_size, inner)
+                load(c.names.down, RowRange::all(c.hidden_size), inner)
             }
         };
         if parts.has(&both) {
@@ -177,8 +177,10 @@ impl<L> GatedProducts<L> {
             let up = Some(rows(&both, inner, inner, 2 * inner, c.hidden_size)?);
             return Ok(Self { gate, up, down: down()? });
         }
-        let up = c.names.up.map(|name| load(name, inner, c.hidden_size));
-        Ok(Self { gate: load(c.names.gate, inner, c.hidden_size)?, up: up.transpose()?, down: down()? })
+        let products = [c.names.gate, c.names.up.unwrap_or_default()];
+        let [gate, up] = RowRange::of_products(products, [inner; 2]);
+        let up = c.names.up.map(|name| load(name, up, c.hidden_size)).transpose()?;
+        Ok(Self { gate: load(c.names.gate, gate, c.hidden_size)?, up, down: down()? })
     }
 }
 

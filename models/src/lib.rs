@@ -35,6 +35,8 @@ mod glm4;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
+mod granitemoe;
+mod granitemoehybrid;
 mod head;
 mod hybrid;
 mod layer;

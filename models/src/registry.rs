@@ -15,11 +15,11 @@ use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::text_part::text_models;
 use crate::{
     Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
+    glm4_moe, gpt_oss, granite, granitemoe, granitemoehybrid, llama, ministral, ministral3, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3,
     qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 34] = [
+static ARCHITECTURES: [Architecture; 36] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
@@ -31,6 +31,8 @@ static ARCHITECTURES: [Architecture; 34] = [
     glm4_moe::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
+    granitemoe::ARCHITECTURE,
+    granitemoehybrid::ARCHITECTURE,
     llama::ARCHITECTURE,
     ministral::ARCHITECTURE,
     ministral3::ARCHITECTURE,
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!(names.len(), ARCHITECTURES.len());
         assert_eq!(
             gguf_architectures(),
-            "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, llama, mistral3, mistral, olmo2, phi3, qwen2, \
+            "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, granitemoe, llama, mistral3, mistral, olmo2, phi3, qwen2, \
              qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {

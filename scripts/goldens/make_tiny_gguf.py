@@ -105,7 +105,7 @@ READ_BACK = {
     "gguf-glm4": (Glm4Config(**SMALL | {"head_dim": 32, "partial_rotary_factor": 0.5}), MODEL_ARCH.GLM4, "glm4", 31),
 }
 # Architectures whose query and key rows are interleaved.
-PERMUTED = ("llama", "mixtral", "granite", "smollm3", "ministral3")
+PERMUTED = ("llama", "mixtral", "granite", "granitemoehybrid", "smollm3", "ministral3")
 MIXED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16", "F32"]
 # Standard deviation of a random block's values over its scale: brings a linear layer to about 1 / sqrt(fan in).
 SPREAD = {"Q4_K": 1 / 2500, "Q5_K": 1 / 5000, "Q6_K": 1 / 14000}
@@ -144,7 +144,9 @@ def write_sizes(writer: GGUFWriter, config: PretrainedConfig) -> None:
     writer.add_block_count(config.num_hidden_layers + further_layers(config))
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    # The converter of hybrid models writes one number per layer.
+    kv_heads, is_hybrid = config.num_key_value_heads, config.model_type == "granitemoehybrid"
+    writer.add_head_count_kv([kv_heads] * config.num_hidden_layers if is_hybrid else kv_heads)
 
 
 def write_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
@@ -192,7 +194,7 @@ def write(path: Path, model: PreTrainedModel) -> None:
 def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
     """Metadata that llama.cpp's converter writes for this architecture only."""
     kind = config.model_type
-    if kind == "granite":
+    if kind.startswith("granite"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -216,7 +218,11 @@ def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
         for length in ["short", "long"]:
             factors = np.array(config.rope_scaling[f"{length}_factor"], dtype=np.float32)
             writer.add_tensor(f"rope_factors_{length}.weight", factors, raw_dtype=GGMLQuantizationType.F32)
-    if kind in ("mixtral", "qwen3_moe"):
+    if kind == "granitemoehybrid":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+        writer.add_ssm_conv_kernel(config.mamba_d_conv)
+        writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
+    if kind in ("mixtral", "qwen3_moe", "granitemoehybrid"):
         writer.add_expert_count(getattr(config, "num_local_experts", None) or config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
     if kind in ("qwen3_moe", "glm4", "glm4_moe", "ministral3"):
@@ -258,14 +264,31 @@ def all_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{more}eh_proj.weight", torch.ones(config.hidden_size, 2 * config.hidden_size)
 
 
+# Names of tensors that GGUF files have in two parts, and names of these that gguf-py knows.
+FUSED = {
+    "block_sparse_moe.experts.gate_up_proj": ("mlp.experts.gate_proj.weight", "mlp.experts.up_proj.weight"),
+    "experts.gate_up_proj": ("experts.gate_proj.weight", "experts.up_proj.weight"),
+    "shared_mlp.input_linear.weight": ("mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"),
+}
+
+# Endings of names of transformers 5, and the published ones that gguf-py knows.
+RENAMED = {
+    "e_score_correction_bias": "e_score_correction.bias",
+    "block_sparse_moe.experts.down_proj": "block_sparse_moe.output_linear.weight",
+    "experts.down_proj": "experts.down_proj.weight",
+    "router.weight": "router.layer.weight",
+}
+
+
 def write_tensor(writer: GGUFWriter, names: TensorNameMap, name: str, raw: np.ndarray, kind: GGMLQuantizationType) -> None:
     """Writes a tensor under its name in GGUF files. The gates of all experts are a tensor of their own there."""
-    if name.endswith("experts.gate_up_proj"):
-        for part, rows in (("gate", raw[:, : raw.shape[1] // 2]), ("up", raw[:, raw.shape[1] // 2 :])):
-            write_tensor(writer, names, name.replace("gate_up_proj", f"{part}_proj.weight"), np.ascontiguousarray(rows), kind)
-        return
-    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
-    name = f"{name}.weight" if name.endswith("experts.down_proj") else name
+    for fused, parts in FUSED.items():
+        if name.endswith(fused):
+            for part, rows in zip(parts, np.split(raw, 2, axis=-2), strict=True):
+                write_tensor(writer, names, name.replace(fused, part), np.ascontiguousarray(rows), kind)
+            return
+    for own, known in RENAMED.items():
+        name = re.sub(f"{own}$", known, name)
     writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), raw, raw_dtype=kind)
 
 
@@ -291,7 +314,7 @@ def write_read_back(path: Path, model: PreTrainedModel) -> None:
             weights = permute(weights, heads)
         if config.model_type.startswith("gemma") and "norm" in name:
             weights = weights + 1
-        raw, weight_type = stored(name, np.ascontiguousarray(weights), "F32" if weights.ndim == 1 or name.endswith("gate.weight") else "Q8_0", seed)
+        raw, weight_type = stored(name, np.ascontiguousarray(weights), "F32" if weights.ndim == 1 or name.endswith(("gate.weight", "router.weight")) else "Q8_0", seed)
         back = dequantize(raw, weight_type).reshape(weights.shape)
         if is_permuted:
             back = back.reshape(heads, -1, 2, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)

@@ -10,12 +10,23 @@ import sys
 import torch
 from gguf import MODEL_ARCH
 from safetensors.torch import load_file, save_file
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration
+from transformers import (
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
+    GraniteMoeConfig,
+    GraniteMoeForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+)
 
 import make_tiny_gguf
 import make_tiny_models
 from make_tiny_gguf import SMALL, read_back
-from make_tiny_models import PIXTRAL, SHAPE, full, golden, load, save
+from make_tiny_models import FACTORS, PIXTRAL, SHAPE, full, golden, load, save
 from provenance import ROOT
 
 # Three lengths of the original training within 96 positions.
@@ -43,6 +54,9 @@ EXPERTS = {
     "num_mtp_layers": 1,
     "pad_token_id": 1,
 }
+GRANITE_EXPERTS = FACTORS | {"logits_scaling": 1.0} | {"num_local_experts": 5, "num_experts_per_tok": 2, "pad_token_id": 1}
+# Without layers of mamba.
+HYBRID = FACTORS | {"logits_scaling": 1.0} | {"shared_intermediate_size": 96, "layer_types": ["full_attention"] * 3, "pad_token_id": 1}
 MINISTRAL = {"head_dim": 16, "rope_parameters": TEMPERATURE}
 # As in make_tiny_models.py; the seed is 100 and the index.
 MODELS = {
@@ -55,10 +69,32 @@ MODELS = {
         "1GB",
         [],
     ),
+    "granitemoe": (GraniteMoeForCausalLM, GraniteMoeConfig(**SHAPE | GRANITE_EXPERTS), torch.bfloat16, "1GB", []),
+    # Dense, with rotation, as Granite 4.0 Micro; and with experts, a shared one, and no positions.
+    "granitemoehybrid": (
+        GraniteMoeHybridForCausalLM,
+        GraniteMoeHybridConfig(**SHAPE | HYBRID | {"num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope"}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "granitemoehybrid-experts": (
+        GraniteMoeHybridForCausalLM,
+        GraniteMoeHybridConfig(**SHAPE | HYBRID | GRANITE_EXPERTS | {"position_embedding_type": "nope"}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
 }
 # As in make_tiny_gguf.py.
 READ_BACK = {
     "gguf-glm4-moe": (Glm4MoeConfig(**SMALL | EXPERTS | {"head_dim": 32, "moe_intermediate_size": 64}), MODEL_ARCH.GLM4_MOE, "glm4", 120),
+    "gguf-granitemoe": (
+        GraniteMoeHybridConfig(**SMALL | HYBRID | GRANITE_EXPERTS | {"layer_types": ["full_attention"] * 2, "position_embedding_type": "rope"}),
+        MODEL_ARCH.GRANITE_MOE,
+        "smollm",
+        122,
+    ),
     "gguf-ministral3": (Ministral3Config(**SMALL | MINISTRAL | {"head_dim": 32}), MODEL_ARCH.MISTRAL3, "smollm", 121),
 }
 

@@ -192,7 +192,7 @@ impl GgufMetadata for GgufFile {
     }
 
     fn u64(&self, key: &str) -> Result<Option<u64>, GgufError> {
-        self.typed(key, "a non-negative integer", MetadataValue::as_u64)
+        self.typed(key, "a non-negative integer", |value| value.as_u64().or_else(|| value.as_equal_u64s()))
     }
 
     fn f64(&self, key: &str) -> Result<Option<f64>, GgufError> {

@@ -67,6 +67,19 @@ impl MetadataValue {
         }
     }
 
+    /// The value of all elements of a list of equal non-negative integers. Converters write such lists for values that
+    /// may differ between layers.
+    pub fn as_equal_u64s(&self) -> Option<u64> {
+        let (first, is_equal) = match self {
+            Self::Array(MetadataArray::Uints(list)) => (*list.first()?, list.windows(2).all(|two| two[0] == two[1])),
+            Self::Array(MetadataArray::Ints(list)) => {
+                (u64::try_from(*list.first()?).ok()?, list.windows(2).all(|two| two[0] == two[1]))
+            }
+            _ => return None,
+        };
+        is_equal.then_some(first)
+    }
+
     /// The value as a float; integers are converted.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
