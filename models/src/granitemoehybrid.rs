@@ -37,8 +37,10 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
         fields.take(field);
     }
     fields.only("normalization_function", &[json!("rmsnorm")])?;
-    // The reference's default.
-    fields.put_usual(config, "position_embedding_type", json!("nope"));
+    // The reference's default; null means the same.
+    if config.get("position_embedding_type").is_none_or(Value::is_null) {
+        fields.put("position_embedding_type", json!("nope"));
+    }
     let mut decoder = base_config(&mut fields)?;
     if kinds.as_array().is_none_or(|kinds| kinds.len() != decoder.layers.len()) {
         return Err(fields.not_honoured("layer_types", &kinds));

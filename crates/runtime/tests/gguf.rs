@@ -532,6 +532,31 @@ fn parts_of_a_glm_that_are_not_computed_are_left_out_or_refused_by_key() {
 }
 
 #[test]
+fn a_granite_without_mamba_may_have_its_sizes_and_no_positions() {
+    let config = |more: &[(&'static str, Meta)]| {
+        let keys = [decoder_keys(), more.to_vec()].concat();
+        gguf_config(&open(&metadata_of("granite", &keys)).expect("a valid header"))
+    };
+    // As written by llama.cpp's converter of hybrid models.
+    let of_hybrid = [
+        ("attention.head_count_kv", Meta::I32s(vec![2, 2])),
+        ("ssm.conv_kernel", Meta::U32(4)),
+        ("expert_shared_feed_forward_length", Meta::U32(64)),
+        ("expert_count", Meta::U32(0)),
+        ("rope.scaling.finetuned", Meta::Bool(1)),
+    ];
+    let dense = config(&of_hybrid).expect("complete");
+    assert_eq!((&dense["num_key_value_heads"], dense.get("position_embedding_type")), (&json!(2), None));
+    let finetuned = ("rope.scaling.finetuned", Meta::Bool(0));
+    let without = config(&[finetuned]).expect("complete");
+    assert_eq!(without["position_embedding_type"], "nope");
+    let error = config(&[("attention.head_count_kv", Meta::I32s(vec![0, 2]))]).expect_err("mamba").to_string();
+    assert!(error.contains("granite.attention.head_count_kv"), "{error}");
+    let hybrid = gguf_config(&open(&metadata_of("granitehybrid", &decoder_keys())).expect("a valid header"));
+    assert!(hybrid.expect_err("mamba").to_string().contains("`granitehybrid` is not supported"));
+}
+
+#[test]
 fn a_mistral3_is_a_ministral3_if_its_scores_grow() {
     let config = |more: &[(&'static str, Meta)]| {
         let keys = [decoder_keys(), more.to_vec()].concat();

@@ -258,6 +258,15 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("llama-head-dim", json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor"),
         ("granite", json!({ "residual_multiplier": 0 }), "residual_multiplier"),
         ("granite", json!({ "num_local_experts": 40 }), "num_local_experts"),
+        ("granite", json!({ "position_embedding_type": "alibi" }), "position_embedding_type"),
+        ("granitemoe", json!({ "num_experts_per_tok": 6 }), "num_experts_per_tok"),
+        ("granitemoe", json!({ "num_local_experts": null }), "num_local_experts"),
+        ("granitemoehybrid", json!({ "layer_types": ["attention", "mamba", "attention"] }), "layer_types"),
+        ("granitemoehybrid", json!({ "layer_types": ["linear_attention", "attention", "attention"] }), "layer_types"),
+        ("granitemoehybrid", json!({ "layer_types": ["attention"] }), "layer_types"),
+        ("granitemoehybrid", json!({ "layer_types": null }), "layer_types"),
+        ("granitemoehybrid", json!({ "normalization_function": "layernorm" }), "normalization_function"),
+        ("granitemoehybrid", json!({ "num_local_experts": null }), "num_local_experts"),
         ("olmo2", json!({ "clip_qkv": 8.0 }), "clip_qkv"),
         ("smollm3", json!({ "no_rope_layers": [1, 1, 1, 2] }), "no_rope_layers"),
         ("smollm3", json!({ "no_rope_layers": [1, 1] }), "no_rope_layers"),
@@ -400,6 +409,15 @@ fn the_same_said_otherwise_is_the_same() {
                 "rope_parameters": { "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5 },
             }),
         ),
+        (
+            "granitemoehybrid",
+            json!({ "layer_types": null, "layers_block_type": ["attention", "attention", "attention"] }),
+        ),
+        (
+            "granitemoehybrid",
+            json!({ "mamba_n_heads": null, "normalization_function": "rmsnorm", "init_method": "mup" }),
+        ),
+        ("granitemoehybrid-experts", json!({ "position_embedding_type": null })),
         ("glm4_moe", json!({ "num_nextn_predict_layers": null, "num_mtp_layers": 1 })),
         (
             "glm4_moe",
@@ -440,6 +458,38 @@ fn the_same_said_otherwise_is_the_same() {
     ] {
         let expected = Checkpoint::golden(name).read_config();
         assert_eq!(read_config(&changed(name, &changes)).expect("supported"), expected, "{name} {changes}");
+    }
+}
+
+#[test]
+fn distilled_models_of_deepseek_r1_are_read() {
+    // The fields of DeepSeek-R1-Distill-Qwen-1.5B and -Llama-8B.
+    let qwen = json!({
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151_643,
+        "eos_token_id": 151_643, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
+        "intermediate_size": 8960, "max_position_embeddings": 131_072, "max_window_layers": 21, "model_type": "qwen2",
+        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
+        "rope_theta": 10_000, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.44.0", "use_cache": true, "use_mrope": false, "use_sliding_window": false,
+        "vocab_size": 151_936,
+    });
+    let llama = json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 128_000, "eos_token_id": 128_001, "hidden_act": "silu", "hidden_size": 4096,
+        "initializer_range": 0.02, "intermediate_size": 14_336, "max_position_embeddings": 131_072, "mlp_bias": false,
+        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+        "pretraining_tp": 1, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "tie_word_embeddings": false,
+        "rope_scaling": {
+            "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128_256,
+    });
+    for (config, layers) in [(qwen, 28), (llama, 32)] {
+        let read = read_config(&config).expect("supported");
+        assert_eq!((read.layers(), read.context_length()), (Some(layers), Some(131_072)));
+        let ModelConfig::Decoder(decoder) = read else { panic!("a decoder") };
+        assert!(decoder.layers.iter().all(|layer| layer.window.is_none()));
     }
 }
 
