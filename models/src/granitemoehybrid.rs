@@ -1,5 +1,5 @@
-//! Granite 4.0 (IBM Research 2025) without layers of mamba: granite, or its mixture of experts with a shared layer, with
-//! or without positions. GGUF files call it granite or granitemoe.
+//! Granite 4.0 (IBM Research 2025) without layers of mamba: granite, or its mixture of experts with a shared layer,
+//! with or without positions. GGUF files call it granite or granitemoe.
 
 use serde_json::{Map, Value, json};
 

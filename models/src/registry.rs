@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(names.len(), ARCHITECTURES.len());
         assert_eq!(
             gguf_architectures(),
-            "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, granitemoe, llama, mistral3, mistral, olmo2, phi3, qwen2, \
-             qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3, t5 and bert"
+            "gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, granite, granitemoe, llama, mistral3, mistral, olmo2, phi3, \
+             qwen2, qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3, t5 and bert"
         );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {
