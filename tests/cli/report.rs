@@ -1,5 +1,7 @@
 //! `probity report` on a run of the binary.
 
+use serde_json::{Value, json};
+
 use crate::harness::{World, tiny};
 
 const DATA: &str = r#"{"id":"s1","context":"The ferry is late.","candidates":[{"id":"a","text":"It is late.","scores":{"quality":3}},{"id":"b","text":"<b>late</b>","scores":{"quality":1}},{"id":"c","text":"=1+1","scores":{"quality":2}}]}
@@ -68,6 +70,59 @@ fn metrics_are_reported_with_their_verdict_and_one_by_one() {
     let page = world.read("page.html");
     for part in ["class=\"verdict ", "Scores by candidate, ter", "2 samples · 24 scores"] {
         assert!(page.contains(part), "{part}");
+    }
+}
+
+/// Fourteen samples in reverse order of their ids; in some, three of four candidates are equal.
+fn with_gold() -> String {
+    let words: Vec<&str> = "bees left the hive early because rain came late and ferry crews slept".split(' ').collect();
+    let text = |start: usize, step: usize, length: usize| {
+        (0..length).map(|j| words[(start + j * step) % words.len()]).collect::<Vec<_>>().join(" ")
+    };
+    let sample = |k: usize| {
+        let candidate = |(n, id): (usize, char)| {
+            let same = k % 4 == 0 && n < 3;
+            let text = if same { "the same words".to_owned() } else { text(k, n + 1, 6 - n % 2) };
+            json!({"id": id, "text": text, "scores": {"quality": (n * 3 + k) % 5}})
+        };
+        let candidates: Vec<Value> = "abcd".chars().enumerate().map(candidate).collect();
+        json!({"id": format!("s{}", 99 - k), "context": "x", "references": [text(k, 1, 6)], "candidates": candidates,
+               "preference": "abcd"[k % 4..][..1]})
+        .to_string()
+    };
+    (0..14).map(sample).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[test]
+fn a_page_has_the_figures_of_the_terminal_bit_for_bit() {
+    let world = World::new();
+    let data = world.file("data.jsonl", with_gold());
+    world.run(&["metrics", "--metric", "ter,rouge-1", "--data", &data, "--out", "run"]).exits(0);
+    world.run(&["meta", "--scores", "run", "--out", "meta"]).exits(0);
+    let parse = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let values = parse(&world.read("meta/summary.json"))["values"].clone();
+    let tables = parse(&world.run(&["report", "run", "--json", "-"]).exits(0).stdout);
+    let mut tables = tables.as_array().expect("a list").iter();
+    let figures = tables.find(|table| table["id"] == "run1-figures").expect("figures")["rows"].clone();
+    let shown = |name: &str, measure: &str| -> Value {
+        let mut rows = figures.as_array().expect("a list").iter();
+        rows.find(|row| row[0] == *name && row[1] == measure).unwrap_or_else(|| panic!("{name} {measure}"))[2].clone()
+    };
+    let cell =
+        |value: &Value, interval: &Value| json!({"value": value, "low": interval["low"], "high": interval["high"]});
+    let of_metric = |list: &Value, metric: &str| -> Value {
+        list.as_array().expect("a list").iter().find(|one| one["metric"] == metric).expect("the metric").clone()
+    };
+    for metric in ["ter", "rouge-1"] {
+        let (found, name) = (of_metric(&values["metrics"], metric), format!("quality, {metric}"));
+        let spearman = &found["spearman"];
+        assert_eq!(shown(&name, "Spearman per context"), cell(&spearman["mean"], &spearman["interval"]));
+        assert_eq!(shown(&name, "pairwise accuracy")["value"], found["pairwise"]["accuracy"]);
+        let pooled = &spearman["pooled"];
+        assert_eq!(shown(&name, "Spearman, pooled"), cell(&pooled["coefficient"], &pooled["interval"]));
+        assert_eq!(shown(&name, "Spearman of systems"), spearman["system"]["coefficient"]);
+        let preference = of_metric(&values["preferences"], metric);
+        assert_eq!(shown(metric, "preference accuracy"), cell(&preference["accuracy"], &preference["interval"]));
     }
 }
 

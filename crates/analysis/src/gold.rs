@@ -3,8 +3,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_data::{Candidate, Sample};
-use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, order, verdict_interval};
+use probity_data::{Candidate, Preference, Sample};
+use probity_stats::{
+    AgreementFigures, CONFIDENCE, ChoicePoint, Correlation, Interval, Resampling, SystemScore, choice_point, order,
+    per_context, score_lists, verdict_interval,
+};
 use serde::Serialize;
 
 use crate::cells;
@@ -83,6 +86,19 @@ fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> UnknownGold 
 /// Compares `scores[item][candidate]` with gold over the candidates that have both.
 pub fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
     AgreementFigures::from_scores(&contexts(samples, attribute, scores), &Resampling::default())
+}
+
+/// Mean Spearman over contexts of `scores[item][candidate]` and gold; `None` if undefined in all contexts.
+pub fn spearman(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Option<f64> {
+    let lists = score_lists(&contexts(samples, attribute, scores));
+    per_context(Correlation::Spearman, lists.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
+}
+
+/// Whether the preferred candidate of a sample has the best score. `None` unless one is preferred and all candidates
+/// have scores; see [`choice_point`].
+pub fn choice(sample: &Sample, scores: &[Option<f64>]) -> Option<ChoicePoint> {
+    let Some(Preference::Candidate(id)) = &sample.preference else { return None };
+    choice_point(scores, sample.candidates.iter().position(|candidate| candidate.id == *id)?)
 }
 
 /// Candidates with score and gold, by context.

@@ -1,6 +1,7 @@
 //! Evaluation of scores: everything computed from the scores of a run and the labels of its samples.
 //!
 //! - [`gold`]: agreement with gold scores and preferences.
+//! - [`measures`]: the same agreement from the rows of a run, and differences between two runs.
 //! - [`conclusion`]: the main result of a run, and how far to trust it.
 //! - [`trust`]: guarantees that labels give for scores.
 //! - [`MetaInputs`]: any table of scores compared with human judgements ([`MetaParams`] are its options).
@@ -15,6 +16,7 @@ mod gate;
 pub mod gold;
 mod gold_columns;
 mod headline;
+pub mod measures;
 mod meta;
 #[cfg(test)]
 mod order_tests;

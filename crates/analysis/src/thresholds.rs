@@ -14,6 +14,11 @@ pub const WEAK_ABOVE_CHANCE: f64 = 0.2;
 /// Figures over fewer independent units (contexts, samples, groups, checked answers) are preliminary.
 pub const FEW_UNITS: usize = 10;
 
+/// Default of `--alpha`: the share of disagreement with people that a guarantee allows.
+pub const ALPHA: f64 = 0.2;
+/// Default of `--delta`: the probability with which a guarantee may fail.
+pub const DELTA: f64 = 0.1;
+
 /// If more than this share of the verdicts change with presentation order, they only measure position bias.
 pub const MOST_TURN: f64 = 0.5;
 /// Above this share, presentation order strongly affects the verdicts.

@@ -23,14 +23,6 @@ pub struct Cost {
     pub usage: Usage,
 }
 
-impl Cost {
-    /// The share of drafted tokens that the model accepted; absent if nothing was drafted.
-    pub fn acceptance(&self) -> Option<f64> {
-        let Usage { tokens_drafted, drafts_accepted, .. } = self.usage;
-        (tokens_drafted > 0).then(|| drafts_accepted as f64 / tokens_drafted as f64)
-    }
-}
-
 /// Everything that a score depends on, published with the score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Signature {

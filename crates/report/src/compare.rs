@@ -1,6 +1,7 @@
 //! Comparison of several runs, with tests of their differences.
 
-use probity_analysis::figures::{number, p_value};
+use probity_analysis::figures::{estimate as with_interval, number, p_value};
+use probity_analysis::measures::{MeasureKind, PairedMeasure};
 use probity_analysis::plot::ForestEstimate;
 use probity_analysis::{Cell, Table, cells};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use probity_stats::{Resampling, order};
 use serde_json::Value;
 
-use crate::measures::{Attribute, Measure, MeasureKind, SamplePart, ratio};
+use crate::attributes::Attribute;
 use crate::plot::{Figure, forest};
 use crate::report::{ReportPart, RunReport};
 use crate::tables;
@@ -43,15 +44,14 @@ fn most_different(parts: &[ReportPart]) -> Option<Table> {
     let mut table = Table::new("Samples on which the runs differ most", columns).with_id("different");
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
-        let of = [MeasureKind::Preference, MeasureKind::Spearman, MeasureKind::Pairwise, MeasureKind::Score]
+        let paired = [MeasureKind::Preference, MeasureKind::Spearman, MeasureKind::Pairwise, MeasureKind::Score]
             .into_iter()
-            .find(|of| {
-                // Scores of different methods have different units.
-                let comparable = *of != MeasureKind::Score || first.run.method() == second.run.method();
-                comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
-            });
-        let mut gaps = match of.and_then(|of| Some((of, one.measures.get(&of)?, other.measures.get(&of)?))) {
-            Some((of, a, b)) => RunPair::new(a, b, &shared).gaps(of.title()),
+            .find_map(|kind| Some((kind, paired(kind, (first, one), (second, other), &shared)?)));
+        let mut gaps: Vec<SampleGap> = match paired {
+            Some((kind, paired)) => paired
+                .by_sample()
+                .map(|(sample, [a, b])| SampleGap { sample, of: kind.title().to_owned(), a, b })
+                .collect(),
             None if first.run.method() == second.run.method() && !one.is_agreement => {
                 score_gaps((first, one), (second, other), &shared)
             }
@@ -148,44 +148,17 @@ fn overview(parts: &[ReportPart]) -> Table {
     table
 }
 
-/// Measures of two runs over their common samples.
-struct RunPair {
-    first: Vec<SamplePart>,
-    second: Vec<SamplePart>,
-}
-
-impl RunPair {
-    /// `shared` maps samples of the second run to those of the first.
-    fn new(first: &Measure, second: &Measure, shared: &BTreeMap<u32, u32>) -> Self {
-        let by_sample: BTreeMap<u32, SamplePart> = first.units.iter().map(|unit| (unit.sample, *unit)).collect();
-        let both = second.units.iter().filter_map(|unit| Some((*by_sample.get(shared.get(&unit.sample)?)?, *unit)));
-        let (first, second) = both.unzip();
-        Self { first, second }
-    }
-
-    /// Differences of the runs by sample.
-    fn gaps(&self, of: &str) -> Vec<SampleGap> {
-        let gap = |(a, b): (&SamplePart, &SamplePart)| SampleGap {
-            sample: a.sample,
-            of: of.to_owned(),
-            a: a.sum / a.weight,
-            b: b.sum / b.weight,
-        };
-        self.first.iter().zip(&self.second).map(gap).collect()
-    }
-
-    fn kept(&self, kept: &[usize]) -> Option<f64> {
-        let over = |units: &[SamplePart]| ratio(kept.iter().map(|i| &units[*i]));
-        Some(over(&self.first)? - over(&self.second)?)
-    }
-
-    fn swapped(&self, swapped: &[bool]) -> Option<f64> {
-        let pick = |turned: bool| {
-            let units = self.first.iter().zip(&self.second).zip(swapped);
-            ratio(units.map(move |((first, second), swap)| if *swap == turned { first } else { second }))
-        };
-        Some(pick(false)? - pick(true)?)
-    }
+/// A measure of an attribute of two runs; `None` if one of them lacks it, or if its units differ.
+fn paired(
+    kind: MeasureKind,
+    (first, one): (&ReportPart, &Attribute),
+    (second, other): (&ReportPart, &Attribute),
+    shared: &BTreeMap<u32, u32>,
+) -> Option<PairedMeasure> {
+    // Scores of different methods have different units.
+    let is_comparable = kind != MeasureKind::Score || first.run.method() == second.run.method();
+    let measures = one.found.by_kind.get(&kind).zip(other.found.by_kind.get(&kind)).filter(|_| is_comparable);
+    measures.map(|(a, b)| PairedMeasure::new(a, b, shared))
 }
 
 /// Samples of both runs with equal id and, if both kept their samples, equal content. Also returns the number of
@@ -281,46 +254,26 @@ fn pair(
     let mut any = false;
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
-        for of in MeasureKind::ALL {
-            // Scores of different methods have different units.
-            if of == MeasureKind::Score && first.run.method() != second.run.method() {
-                continue;
-            }
-            let (Some(a), Some(b)) = (one.measures.get(&of), other.measures.get(&of)) else { continue };
-            let pair = RunPair::new(a, b, &shared);
-            any |= row(one, of, (first, second), &pair, resampling, table);
+        for kind in MeasureKind::ALL {
+            let Some(paired) = paired(kind, (first, one), (second, other), &shared) else { continue };
+            let Some([a, b]) = paired.values() else { continue };
+            let difference = paired.difference(resampling);
+            any = true;
+            table.push(cells![
+                &one.name,
+                kind.title(),
+                first.run.name(),
+                second.run.name(),
+                number(Some(a)),
+                number(Some(b)),
+                with_interval(Some(a - b), difference.and_then(|found| found.interval)),
+                p_value(difference.and_then(|found| found.p)),
+                p_value(paired.randomisation(resampling)),
+                paired.samples(),
+            ]);
         }
     }
     if any { Ok(()) } else { Err(("they have no comparable attribute in common", names)) }
-}
-
-fn row(
-    attribute: &Attribute,
-    of: MeasureKind,
-    parts: (&ReportPart, &ReportPart),
-    pair: &RunPair,
-    resampling: &Resampling,
-    table: &mut Table,
-) -> bool {
-    let units = pair.first.len();
-    let all: Vec<usize> = (0..units).collect();
-    let over = |units: &[SamplePart]| ratio(all.iter().map(|i| &units[*i]));
-    let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
-    let paired = resampling.paired_difference(units, attribute.range(of), |kept| pair.kept(kept));
-    let randomised = resampling.randomisation(units, |swapped| pair.swapped(swapped));
-    table.push(cells![
-        &attribute.name,
-        of.title(),
-        parts.0.run.name(),
-        parts.1.run.name(),
-        number(Some(a)),
-        number(Some(b)),
-        probity_analysis::figures::estimate(Some(a - b), paired.and_then(|found| found.interval)),
-        p_value(paired.and_then(|found| found.p)),
-        p_value(randomised),
-        units,
-    ]);
-    true
 }
 
 /// A plot for each attribute and measure that two runs or more have.
@@ -352,9 +305,9 @@ fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
 
 fn estimate(part: &ReportPart, name: &str, of: MeasureKind, resampling: &Resampling) -> Option<ForestEstimate> {
     let attribute = part.attributes.iter().find(|attribute| attribute.name == name)?;
-    let measure = attribute.measures.get(&of)?;
-    let interval = measure.interval(attribute.range(of), resampling).ok().map(|i| (i.low, i.high));
-    Some(ForestEstimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
+    let measure = attribute.found.by_kind.get(&of)?;
+    let interval = measure.interval(resampling.confidence).ok().map(|i| (i.low, i.high));
+    Some(ForestEstimate { name: part.run.name().to_owned(), value: measure.value(), interval })
 }
 
 fn estimates_figure(
@@ -371,7 +324,7 @@ fn estimates_figure(
          for tests of differences: overlapping intervals are inconclusive.",
         tables::confidence(resampling)
     );
-    let title =
-        if name.is_empty() { of.heading().to_owned() } else { format!("{}, {}", of.heading(), visible_line(name)) };
+    let heading = of.title()[..1].to_uppercase() + &of.title()[1..];
+    let title = if name.is_empty() { heading } else { format!("{heading}, {}", visible_line(name)) };
     forest(id, title, caption, of.title(), estimates, reference)
 }

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use probity_analysis::measures::{Measure, MeasureKind};
 use probity_data::Sample;
 use probity_lm::Prompt;
 use probity_metrics::Direction;
@@ -22,7 +23,6 @@ use probity_store::{Answers, AnyAnswer, AskedRequest, sample_of};
 use serde_json::{Map, Value, json};
 
 use crate::ReportError;
-use crate::measures::MeasureKind;
 use crate::report::{ReportPart, RunReport};
 use crate::rows::BELONGS_TO;
 use crate::run::TableKind;
@@ -138,12 +138,12 @@ struct SampleAgreement {
 
 impl SampleAgreement {
     fn new(part: &ReportPart) -> Self {
-        let sums = |of: MeasureKind| {
+        let sums = |kind: MeasureKind| {
             let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
             let whole = part.attributes.iter().filter(|attribute| !attribute.is_part());
-            for unit in whole.filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
-                let sum = sums.entry(unit.sample).or_default();
-                *sum = (sum.0 + unit.sum, sum.1 + unit.weight);
+            for (sample, value) in whole.filter_map(|a| a.found.by_kind.get(&kind)).flat_map(Measure::by_sample) {
+                let sum = sums.entry(sample).or_default();
+                *sum = (sum.0 + value, sum.1 + 1.0);
             }
             sums
         };

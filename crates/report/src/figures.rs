@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_analysis::measures::{FittedLine, MeasureKind};
 use probity_analysis::plot::Plot;
 use probity_metrics::Direction;
 use probity_stats::{Resampling, quantile};
 use serde::Deserialize;
 
+use crate::attributes::Attribute;
 use crate::facts::{FactPairs, RunFacts};
 use crate::histogram::{Histogram, range};
-use crate::measures::{self, Attribute};
 use crate::plot::{BEATS, Bars, Figure, Spread, boxes, draw, heat, histogram, scatter};
 use crate::run::ReportedRun;
 use crate::tables;
@@ -238,14 +239,13 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
 fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> Option<Figure> {
     let groups = attribute.with_gold();
     let points: Vec<(f64, f64)> = groups.iter().flatten().copied().collect();
-    let (low, high) = range(&points.iter().map(|p| p.1).collect::<Vec<_>>())?;
-    let line = measures::line(&groups, low, high, resampling);
-    let measure = attribute.measures.get(&measures::MeasureKind::Spearman);
-    let per_context = measure.and_then(measures::Measure::value).map_or_else(
+    let ends = range(&points.iter().map(|p| p.1).collect::<Vec<_>>())?;
+    let line = FittedLine::fit(&groups, ends, resampling.confidence);
+    let per_context = attribute.found.by_kind.get(&MeasureKind::Spearman).map_or_else(
         || "undefined".to_owned(),
-        |rho| format!("{} over {}", fixed(rho, 3), counted(measure.map_or(0, |m| m.units.len()), "context")),
+        |measure| format!("{} over {}", fixed(measure.value(), 3), counted(measure.samples(), "context")),
     );
-    let pooled = attribute.pooled.figure.coefficient.map_or_else(|| "undefined".to_owned(), |rho| fixed(rho, 3));
+    let pooled = attribute.found.pooled.figure.coefficient.map_or_else(|| "undefined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
         "Each point is a candidate with its gold score and its score by {}. Mean Spearman per context: {per_context}; \
          pooled over all n = {}: {pooled}.",

@@ -8,6 +8,7 @@
 //! `<`; its script writes only to text nodes; and its content security policy allows only this script and style, by
 //! their hashes.
 
+mod attributes;
 mod compare;
 mod error;
 mod explorer;
@@ -15,7 +16,6 @@ mod export;
 mod facts;
 mod figures;
 mod histogram;
-mod measures;
 mod names;
 mod page;
 mod plot;

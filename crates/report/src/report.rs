@@ -4,10 +4,10 @@ use probity_analysis::Table;
 use probity_stats::Resampling;
 use serde_json::Value;
 
+use crate::attributes::{Attribute, attributes};
 use crate::compare::{compare, verdicts};
 use crate::facts::RunFacts;
 use crate::figures::plots;
-use crate::measures::{Attribute, attributes};
 use crate::run::ReportedRun;
 use crate::{Figure, ReportError, tables};
 
@@ -105,7 +105,7 @@ impl RunReport {
 impl ReportPart {
     fn new(prefix: &str, run: ReportedRun, resampling: &Resampling) -> Result<Self, ReportError> {
         let facts = RunFacts::read(&run)?;
-        let attributes = attributes(&facts, resampling);
+        let attributes = attributes(&facts, resampling.confidence);
         let plots = plots(prefix, &run, &facts, &attributes, resampling);
         let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];
         tables.extend(tables::figures(prefix, &attributes, resampling));

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use probity_analysis::figures::{self, number};
+use probity_analysis::measures::MeasureKind;
 use probity_analysis::{Cell, Table, cells};
 use probity_metrics::Direction;
 use probity_stats::{FigureEstimate, NoInterval, Resampling};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::attributes::Attribute;
 use crate::facts::RunFacts;
-use crate::measures::{Attribute, MeasureKind};
 use crate::run::ReportedRun;
 use crate::text::{counted, fixed, thousands, tokens_text, visible_line};
 
@@ -133,12 +134,11 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
             }
             table.push(cells![&attribute.name, title, figures::estimate(value, interval), n, unit]);
         };
-        for (of, measure) in &attribute.measures {
-            let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
-            let interval = measure.interval(attribute.range(*of), resampling);
-            add(of.title(), FigureEstimate::new(measure.value(), interval), n, of.unit());
+        for (kind, measure) in &attribute.found.by_kind {
+            let interval = measure.interval(resampling.confidence);
+            add(kind.title(), FigureEstimate::new(Some(measure.value()), interval), measure.n(), kind.unit());
         }
-        let (pooled, system) = (attribute.pooled, attribute.system);
+        let (pooled, system) = (attribute.found.pooled, attribute.found.system);
         if pooled.figure.n > 0 {
             add("Spearman, pooled", pooled.with_figure(pooled.figure.coefficient), pooled.figure.n, "scores");
         }
@@ -153,7 +153,7 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     for (why, figures) in without {
         table.note(format!("No interval, because {why}: {}.", figures.join("; ")));
     }
-    let used = |of: MeasureKind| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
+    let used = |kind: MeasureKind| attributes.iter().any(|attribute| attribute.found.by_kind.contains_key(&kind));
     if used(MeasureKind::Spearman) {
         table.note(
             "Spearman per context: mean over samples. Samples with constant gold are omitted; those with constant \

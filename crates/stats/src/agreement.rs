@@ -137,6 +137,11 @@ pub struct SystemScore<'a> {
     pub gold: f64,
 }
 
+/// The predicted and the gold scores of each context.
+pub fn score_lists(contexts: &[Vec<SystemScore<'_>>]) -> Vec<(Vec<f64>, Vec<f64>)> {
+    contexts.iter().map(|context| context.iter().map(|score| (score.predicted, score.gold)).unzip()).collect()
+}
+
 /// Correlation between the systems' mean predicted and mean gold scores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SystemLevel {

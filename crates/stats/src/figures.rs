@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
+use crate::agreement::{
+    PerContext, SystemLevel, SystemScore, Systems, per_context_values, score_lists, system_coverage,
+};
 use crate::correlation::{Correlation, Undefined};
 use crate::interval::{FigureEstimate, Jackknifed, NoInterval, Range, Ratio};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
@@ -67,8 +69,7 @@ impl AgreementFigures {
     ///
     /// System level includes systems with scores in half of the contexts, at least two.
     pub fn from_scores(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
-        let lists: Vec<(Vec<f64>, Vec<f64>)> =
-            contexts.iter().map(|context| context.iter().map(|s| (s.predicted, s.gold)).unzip()).collect();
+        let lists = score_lists(contexts);
         let all =
             CorrelatedContext { lists: &lists, systems: Systems::new(contexts, system_coverage(contexts)), resampling };
         let slices = || lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));

@@ -432,7 +432,6 @@ pub(crate) struct BradleyTerry {
     pub(crate) prior: f64,
     pub(crate) comparisons: &'static [(usize, usize, f64)],
     pub(crate) strengths: &'static [f64],
-    pub(crate) errors: &'static [f64],
 }
 
 pub(crate) const BRADLEY_TERRY: &[BradleyTerry] = &[
@@ -441,7 +440,6 @@ pub(crate) const BRADLEY_TERRY: &[BradleyTerry] = &[
         prior: 0.1,
         comparisons: &[(0, 1, 0.789), (1, 2, 0.031), (2, 0, 0.519), (0, 1, 0.469), (0, 2, 0.714), (0, 1, 0.17)],
         strengths: &[0.026962467744575815, -0.30589800356689306, 0.27835745914282456],
-        errors: &[0.6054104676065382, 0.7059336254455882, 0.7858306394578527],
     },
     BradleyTerry {
         candidates: 5,
@@ -465,7 +463,6 @@ pub(crate) const BRADLEY_TERRY: &[BradleyTerry] = &[
         strengths: &[
             0.12051323851052993, 0.3232500956954279, 0.09977980673524538, 0.11205941752732518, -0.6772196533150763,
         ],
-        errors: &[0.6317029488148043, 0.7536044887751459, 0.733599916183455, 0.6279279467393686, 0.8820658177283871],
     },
     BradleyTerry {
         candidates: 6,
@@ -505,10 +502,6 @@ pub(crate) const BRADLEY_TERRY: &[BradleyTerry] = &[
         strengths: &[
             0.3205972786838704, 0.13631875712756897, -0.0601784467516354, -0.19503591736913473, 0.050572624072299045,
             -0.2512827534931599,
-        ],
-        errors: &[
-            0.677915830650036, 0.4518579436010233, 0.45058610949447336, 0.6527337081100959, 0.610839735043658,
-            0.4570736768620108,
         ],
     },
 ];

@@ -25,8 +25,8 @@ mod ties;
 mod trust;
 
 pub use agreement::{
-    PerContext, SystemLevel, SystemScore, WithoutSystems, lowest_without_systems, per_context, system_coverage,
-    system_estimate, system_level,
+    PerContext, SystemLevel, SystemScore, WithoutSystems, lowest_without_systems, per_context, score_lists,
+    system_coverage, system_estimate, system_level,
 };
 pub use alpha::{MeasurementLevel, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
@@ -43,7 +43,7 @@ pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use preference::{ChoiceAccuracy, ChoicePoint, choice_point};
 pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, PairComparison,
-    ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
+    ProductOfExperts, RankMethod, RankingError, Settled, UnknownRankMethod, log_odds,
 };
 pub use resample::{ALL_SWAPS, CONFIDENCE, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, sign_test, williams};

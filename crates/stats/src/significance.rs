@@ -88,17 +88,6 @@ pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
     (wins + losses > 0).then(|| if fewer == more { 1.0 } else { (2.0 * beta_share(more, fewer + 1.0, 0.5)).min(1.0) })
 }
 
-/// The z with P(|Z| < z) = `confidence`, in (0, 1).
-pub(crate) fn normal_bound(confidence: f64) -> f64 {
-    // Beyond 40 the p-value is 0 in f64.
-    let (mut low, mut high) = (0.0, 40.0);
-    for _ in 0..100 {
-        let middle = f64::midpoint(low, high);
-        if two_sided_normal(middle) > 1.0 - confidence { low = middle } else { high = middle }
-    }
-    high
-}
-
 /// Two-sided p-value of the mean being 0 (Student's one-sample t-test). `None` below two values, or if all are equal.
 pub fn mean_p(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
@@ -216,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_bound_turns_its_probability_back() {
-        assert!((normal_bound(0.95) - 1.959_963_984_540_054).abs() < 1e-12);
-        assert!((normal_bound(0.99) - 2.575_829_303_548_900_4).abs() < 1e-12);
-        assert!(normal_bound(1e-9) < 1e-8);
+    fn the_normal_quantile_turns_its_probability_back() {
+        assert!((normal_quantile(0.95) - 1.959_963_984_540_054).abs() < 1e-12);
+        assert!((normal_quantile(0.99) - 2.575_829_303_548_900_4).abs() < 1e-12);
+        assert!(normal_quantile(1e-9) < 1e-8);
     }
 
     #[test]

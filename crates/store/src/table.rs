@@ -213,15 +213,6 @@ impl TableWriter {
         }
     }
 
-    /// Ends the table early: writes all rows, including those that waited for earlier ones, and flushes them to disk.
-    pub fn abort(mut self) -> Result<(), StoreError> {
-        if self.broken {
-            return Ok(());
-        }
-        self.write_out()?;
-        self.output.sync().map_err(StoreError::io("written", &self.path))
-    }
-
     fn write_out(&mut self) -> Result<(), StoreError> {
         for (_, lines) in std::mem::take(&mut self.waiting) {
             self.buffer.extend_from_slice(&lines);
@@ -233,7 +224,7 @@ impl TableWriter {
 impl Drop for TableWriter {
     fn drop(&mut self) {
         if !self.broken {
-            // Errors on drop cannot be reported; `finish` and `abort` report them.
+            // Errors on drop cannot be reported; `finish` reports them.
             let _ = self.write_out();
         }
     }
@@ -336,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_table_keeps_rows_that_waited_and_a_finished_one_names_the_gap() {
+    fn a_dropped_table_keeps_rows_that_waited_and_a_finished_one_names_the_gap() {
         let (_folder, path, mut table) = table();
         for index in [5, 0, 3] {
             table.put(index, &index).expect("taken");
         }
-        table.abort().expect("written");
+        drop(table);
         assert_eq!(text(&path), "0\n3\n5\n");
         let mut again = TableWriter::create(&path, true).expect("replaced");
         again.put(0, &0).expect("taken");

@@ -2,13 +2,14 @@
 
 use probity_data::{Preference, Sample};
 use probity_lm::text::{counted, fixed};
-use probity_stats::{ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval, choice_point};
+use probity_stats::{ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval};
 use serde_json::json;
 use smart_default::SmartDefault;
 
 use super::carried::Carried;
 use super::labels::HumanLabels;
 use super::{ConclusionCase, Doubt, Finding, bracket, percent, percents, short_percent};
+use crate::gold;
 use crate::thresholds::{FEW_UNITS, WEAK_ABOVE_CHANCE, WEAK_CORRELATION};
 
 impl ConclusionCase<'_> {
@@ -97,11 +98,7 @@ impl ConclusionCase<'_> {
         if !self.preferences {
             return None;
         }
-        let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
-            let Some(Preference::Candidate(id)) = &sample.preference else { return None };
-            let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
-            choice_point(scores, own)
-        };
+        let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| gold::choice(sample, scores);
         let choices: Vec<ChoicePoint> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
         let is_tie = |(sample, scores): &(&Sample, &Vec<Option<f64>>)| {
             sample.preference == Some(Preference::Tie) && scores.iter().flatten().count() > 1

@@ -10,6 +10,7 @@ use probity_store::SUMMARY;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::ROUNDING;
 use super::alike::manifest;
 use crate::error::AnalysisError;
 use crate::meta::{SCORES, file_of, unknown};
@@ -107,7 +108,6 @@ fn way_mean(texts: &[&TextScores], way: &str) -> Option<f64> {
 
 /// Whether the scores are shares of a constant total per item, so that their mean does not depend on the texts.
 pub(super) fn are_shares(items: &BTreeMap<String, ItemTexts>) -> bool {
-    const ROUNDING: f64 = 1e-9;
     let scores = |texts: &ItemTexts| texts.values().filter_map(|text| text.score.value()).collect::<Vec<_>>();
     let several: Vec<Vec<f64>> = items.values().map(scores).filter(|scores| scores.len() > 1).collect();
     let mean = |scores: &Vec<f64>| scores.iter().sum::<f64>() / scores.len() as f64;

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use probity_data::ReadOptions;
-use probity_stats::{Resampling, SelectionRule};
+use probity_stats::{CONFIDENCE, Resampling, SelectionRule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
+use crate::thresholds::{ALPHA, DELTA};
 use crate::trust::Promise;
 
 /// Options of `meta`.
@@ -59,21 +60,21 @@ pub struct MetaParams {
     /// Confidence level of intervals
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
-    #[default(0.95)]
+    #[default(CONFIDENCE)]
     pub confidence: f64,
     /// Allowed share of disagreement with people
     ///
     /// It applies to the pairs that can be left to the metric (docs/promises.md).
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
-    #[default(0.2)]
+    #[default(ALPHA)]
     pub alpha: f64,
     /// Allowed probability that --alpha is exceeded
     ///
     /// The labels may mislead by chance, and too many pairs are then left to the metric.
     #[serde(deserialize_with = "share")]
     #[schemars(extend("form" = "SHARE"))]
-    #[default(0.1)]
+    #[default(DELTA)]
     pub delta: f64,
     /// Random seed
     ///

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::slice;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Resampling, SelectionRule};
+use probity_stats::{CONFIDENCE, SelectionRule};
 use serde_json::{Value, json};
 
 use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_tables};
 use crate::scores::{AttributeScores, RunScores};
 use crate::table::Table;
+use crate::thresholds::{ALPHA, DELTA};
 
 /// Default parameters; `probity meta` has options for others.
 fn promise() -> Promise {
-    let rule = SelectionRule::new(0.2, 0.1).expect("both are shares");
-    Promise { rule, confidence: Resampling::default().confidence, seed: 0 }
+    let rule = SelectionRule::new(ALPHA, DELTA).expect("both are shares");
+    Promise { rule, confidence: CONFIDENCE, seed: 0 }
 }
 
 impl ToLabel {
@@ -74,7 +75,7 @@ impl Promises {
     pub fn tables(&self, keeps_rows: bool) -> Vec<Table> {
         let mut tables = trust_tables(&self.trusted, keeps_rows);
         if let Some(first) = tables.first_mut().filter(|first| !first.rows.is_empty()) {
-            first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
+            first.note(format!("α is {ALPHA} and δ {DELTA}; others, and labels that come later, are probity meta's"));
         }
         tables
     }

@@ -3,7 +3,7 @@
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_lm::text::counted;
-use probity_stats::{FigureEstimate, KappaWeights, MeasurementLevel, choice_point, cohen_kappa, krippendorff_alpha};
+use probity_stats::{FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -118,18 +118,11 @@ impl JudgePreferenceFigures {
         let mut figures = Self::default();
         let mut points = Vec::new();
         for (sample, scores) in samples.iter().zip(scores) {
-            let better = match &sample.preference {
-                Some(Preference::Candidate(id)) => sample.candidates.iter().position(|candidate| &candidate.id == id),
-                Some(Preference::Tie) => {
-                    figures.preferred_none += 1;
-                    None
-                }
-                None => None,
-            };
-            let Some(better) = better.filter(|_| sample.candidates.len() > 1) else { continue };
-            match choice_point(scores, better) {
-                Some(choice) => points.push(choice.point),
-                None => figures.not_judged += 1,
+            match (&sample.preference, gold::choice(sample, scores)) {
+                (_, Some(choice)) => points.push(choice.point),
+                (Some(Preference::Tie), None) => figures.preferred_none += 1,
+                (Some(Preference::Candidate(_)), None) if sample.candidates.len() > 1 => figures.not_judged += 1,
+                _ => {}
             }
         }
         figures.agreement = PreferenceAgreement::from_points(&points);

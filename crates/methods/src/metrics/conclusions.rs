@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use probity_data::Sample;
 use probity_metrics::{ChosenMetric, Direction, MetricScores, is_count};
-use probity_stats::{Correlation, per_context};
 
 use super::material::MetricMaterial;
 use crate::conclusion::{Conclusion, ConclusionCase, best_agreement};
@@ -93,11 +92,8 @@ impl<'s> MetricConclusions<'s> {
 
 /// The mean over contexts, or pooled if no sample has several candidates.
 fn spearman(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Option<f64> {
-    let contexts = gold::contexts(samples, attribute, scores);
-    let lists: Vec<(Vec<f64>, Vec<f64>)> =
-        contexts.iter().map(|context| context.iter().map(|one| (one.predicted, one.gold)).unzip()).collect();
-    let slices = lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
-    per_context(Correlation::Spearman, slices).mean.or_else(|| {
+    gold::spearman(samples, attribute, scores).or_else(|| {
+        let contexts = gold::contexts(samples, attribute, scores);
         let (predicted, gold): (Vec<f64>, Vec<f64>) =
             contexts.iter().flatten().map(|one| (one.predicted, one.gold)).unzip();
         probity_stats::spearman(&predicted, &gold)

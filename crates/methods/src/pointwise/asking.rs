@@ -4,13 +4,15 @@ use probity_lm::{
     Ask, ClassAnswer, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt,
     ScoreRequest, ScoreResult, SinkError,
 };
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::answer::Answer;
 use crate::figures::mean;
 use crate::question::material;
+use crate::stage::flatten_into;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 
@@ -33,21 +35,27 @@ pub(crate) enum PointwiseAsk<'a> {
     },
 }
 
-/// The model's answer to one question: the score and its details, such as label probabilities, token counts or
-/// generated texts.
-#[derive(Debug, Clone, Serialize)]
+/// The model's answer to one question, whose value is the score.
+#[derive(Debug, Clone)]
 pub(super) struct PointwiseReply {
-    pub(super) score: Option<f64>,
-    #[serde(skip)]
-    pub(super) mass: Option<f64>,
-    #[serde(flatten)]
-    pub(super) outcome: Outcome,
-    #[serde(flatten)]
+    pub(super) answer: Answer<f64>,
+    /// Fields of its row from which the score was read: label probabilities, token counts or generated texts.
     shown: Map<String, Value>,
-    prompt_tokens: Option<usize>,
     /// Generated texts without a score.
-    #[serde(skip)]
     pub(super) unparsed: usize,
+}
+
+impl Serialize for PointwiseReply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = || -> serde_json::Result<Value> {
+            let mut row = json!({ "score": self.answer.value });
+            flatten_into(&mut row, &self.answer.outcome)?;
+            flatten_into(&mut row, &self.shown)?;
+            row["prompt_tokens"] = json!(self.answer.prompt_tokens);
+            Ok(row)
+        };
+        row().map_err(S::Error::custom)?.serialize(serializer)
+    }
 }
 
 /// Receives the reply to one question.
@@ -55,37 +63,40 @@ pub(super) type KeepReply<'k> =
     dyn FnMut(usize, PointwiseReply, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 impl PointwiseReply {
+    fn new(answer: Answer<f64>, prompt_tokens: Option<usize>, field: &str, shown: Value) -> Self {
+        let shown = Map::from_iter([(field.to_owned(), shown)]);
+        Self { answer: Answer { prompt_tokens, ..answer }, shown, unparsed: 0 }
+    }
+
     fn from_labels(result: &ScoreResult, read: &ReadLabels<'_>) -> Self {
-        let Answer { value: score, mass, outcome, prompt_tokens, .. } =
-            Answer::from_labels(result, |labels| read(labels).map(Some));
+        let mut answer = Answer::from_labels(result, |labels| read(labels).map(Some));
         // The score is defined even if two labels are equally probable.
-        let outcome = if outcome == Outcome::Tie { Outcome::Scored } else { outcome };
+        if answer.outcome == Outcome::Tie {
+            answer.outcome = Outcome::Scored;
+        }
         let labels = result.labels().map(|answer| answer.labels.as_slice()).unwrap_or_default();
         let probabilities: Map<String, Value> =
             labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect();
-        let shown =
-            Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities.into())]);
-        Self { score, mass, outcome, shown, prompt_tokens, unparsed: 0 }
+        let shown = [("mass".to_owned(), json!(answer.mass)), ("probabilities".to_owned(), probabilities.into())];
+        Self { answer, shown: Map::from_iter(shown), unparsed: 0 }
     }
 
     fn from_continuation(result: &ScoreResult, read: &dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome>) -> Self {
-        let answer = result.continuation();
-        let (score, outcome) = match answer.map(read) {
-            Some(Ok(score)) => (Some(score), result.outcome.clone()),
-            Some(Err(outcome)) => (None, outcome),
-            None => (None, result.outcome.clone()),
+        let found = result.continuation();
+        let answer = match found.map(read) {
+            Some(Err(outcome)) => Answer::none(outcome),
+            score => Answer { value: score.and_then(Result::ok), ..Answer::none(result.outcome.clone()) },
         };
-        let shown = Map::from_iter([("tokens".to_owned(), json!(answer.map(|a| a.token_logprobs.len())))]);
-        Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+        let tokens = json!(found.map(|found| found.token_logprobs.len()));
+        Self::new(answer, Some(result.prompt_tokens), "tokens", tokens)
     }
 
     fn from_classes(result: &ScoreResult, read: &dyn Fn(&ClassAnswer) -> f64) -> Self {
         let classes = result.classes();
         let logits: Option<Map<String, Value>> =
             classes.map(|answer| answer.classes.iter().map(|class| (class.name.clone(), json!(class.logit))).collect());
-        let (score, outcome) = (classes.map(read), result.outcome.clone());
-        let shown = Map::from_iter([("classes".to_owned(), json!(logits))]);
-        Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+        let answer = Answer { value: classes.map(read), ..Answer::none(result.outcome.clone()) };
+        Self::new(answer, Some(result.prompt_tokens), "classes", json!(logits))
     }
 
     /// The mean over the texts with a score. An answer that ends at once has no score; any other missing text keeps the
@@ -100,22 +111,14 @@ impl PointwiseReply {
         };
         let readings: Vec<Result<f64, Outcome>> = results.iter().map(reading).collect();
         let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
-        let (score, outcome) =
-            match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
-                (Some(outcome), _) => (None, outcome.clone()),
-                (None, Some(score)) => (Some(score), Outcome::Scored),
-                (None, None) => (None, readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
-            };
+        let answer = match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
+            (Some(outcome), _) => Answer::none(outcome.clone()),
+            (None, Some(score)) => Answer::new(score),
+            (None, None) => Answer::none(readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
+        };
         let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
-        let shown = Map::from_iter([("texts".to_owned(), json!(texts))]);
-        Self {
-            score,
-            mass: None,
-            outcome,
-            shown,
-            prompt_tokens: results.first().map(|result| result.prompt_tokens),
-            unparsed,
-        }
+        let prompt_tokens = results.first().map(|result| result.prompt_tokens);
+        Self { unparsed, ..Self::new(answer, prompt_tokens, "texts", json!(texts)) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use probity_analysis::AttributeScores;
 use probity_data::{Candidate, Preference, Sample};
 use probity_lm::text::fixed;
-use probity_stats::{Correlation, choice_point, per_context};
+use probity_stats::{Correlation, per_context};
 
 use super::report::Scores;
 use crate::conclusion::{is_position, percent};
@@ -62,13 +62,10 @@ impl<'a> AgreementLabels<'a> {
 
     fn agreement(self, samples: &[Sample], scores: &Scores) -> Option<f64> {
         match self {
-            Self::Gold(attribute) => spearman(samples, attribute, scores),
+            Self::Gold(attribute) => gold::spearman(samples, attribute, scores),
             Self::Preferences => {
-                let of_sample = |(sample, row): (&Sample, &Vec<Option<f64>>)| {
-                    let is_best = |candidate: &Candidate| self.worth(sample, candidate) == Some(1.0);
-                    choice_point(row, sample.candidates.iter().position(is_best)?)
-                };
-                mean(samples.iter().zip(scores).filter_map(of_sample).map(|choice| choice.point))
+                let choices = samples.iter().zip(scores).filter_map(|(sample, row)| gold::choice(sample, row));
+                mean(choices.map(|choice| choice.point))
             }
         }
     }
@@ -112,13 +109,6 @@ fn baselines(samples: &[Sample], labels: AgreementLabels<'_>, scores: &Scores) -
     let length = longer.into_iter().chain(shorter).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
     let constant = names_systems.then(|| of("constant per system", by_text(&of_system))).flatten();
     length.into_iter().chain(constant).collect()
-}
-
-fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64> {
-    let contexts = gold::contexts(samples, attribute, scores);
-    let lists: Vec<(Vec<f64>, Vec<f64>)> =
-        contexts.iter().map(|context| context.iter().map(|one| (one.predicted, one.gold)).unzip()).collect();
-    per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean
 }
 
 /// Adds baselines to a conclusion about agreement with people. A baseline that agrees at least as well lowers its

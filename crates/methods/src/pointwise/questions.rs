@@ -63,7 +63,7 @@ impl Pointwise<'_> {
         }
         let of = |question: &str| {
             let own = row.answers.iter().filter(|answer| answer.question == Some(question));
-            let scores: Option<Vec<f64>> = own.map(|answer| answer.reply.score).collect();
+            let scores: Option<Vec<f64>> = own.map(|answer| answer.reply.answer.value).collect();
             mean(scores?)
         };
         questions.into_iter().map(|question| (question, of(question))).collect()

@@ -188,8 +188,8 @@ impl PointwiseFigures {
             max: scores.iter().copied().reduce(f64::max),
             share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
             mass: Mass::from_answers(rows.flat_map(|row| &row.answers).filter_map(|answer| {
-                let mass = answer.reply.mass?;
-                Some((mass, answer.reply.outcome.is_low_mass()))
+                let answer = &answer.reply.answer;
+                Some((answer.mass?, answer.outcome.is_low_mass()))
             })),
         }
     }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::asking::{PointwiseAsk, PointwiseReply};
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
+use crate::answer::Answer;
 use crate::figures::mean;
 
 #[derive(Debug, Clone, Serialize)]
@@ -67,19 +68,19 @@ impl<'a> Pointwise<'a> {
         answers: Vec<PointwiseAnswer<'a>>,
         precision: Precision,
     ) -> PointwiseRow<'a> {
-        let mut best: Vec<&PointwiseReply> = Vec::new();
+        let mut best: Vec<&Answer<f64>> = Vec::new();
         // The answers of a template are adjacent.
         for of_template in answers.chunk_by(|a, b| a.number == b.number) {
             // A reference that could not be scored counts only if none could.
-            let score = |told: &PointwiseReply| told.score.unwrap_or(f64::NEG_INFINITY);
-            best.extend(of_template.iter().map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
+            let score = |answer: &Answer<f64>| answer.value.unwrap_or(f64::NEG_INFINITY);
+            best.extend(of_template.iter().map(|a| &a.reply.answer).max_by(|a, b| score(a).total_cmp(&score(b))));
         }
-        let outcome = match best.iter().find(|a| a.score.is_none()) {
+        let outcome = match best.iter().find(|a| a.value.is_none()) {
             Some(failed) => failed.outcome.clone(),
             None if best.is_empty() => Outcome::Empty,
             None => best.iter().find(|a| a.outcome.is_low_mass()).map_or(Outcome::Scored, |low| low.outcome.clone()),
         };
-        let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.score)) } else { None };
+        let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.value)) } else { None };
         let mass = mean(best.iter().filter_map(|a| a.mass));
         let attribute = if self.names_attribute { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use maud::html;
+use probity_analysis::measures::FittedLine;
 
 use super::{Axis, Figure, WIDTH, unit, x_axis, y_axis};
-use crate::measures::FittedLine;
 
 /// Maximum number of points; more are thinned evenly.
 pub(crate) const POINTS: usize = 1500;

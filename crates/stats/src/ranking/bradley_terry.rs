@@ -1,9 +1,6 @@
 //! Bradley–Terry strengths from soft wins.
 
-use serde::Serialize;
-
 use super::Comparisons;
-use crate::significance::normal_bound;
 
 /// Prior weight of [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry).
 pub const BRADLEY_TERRY_PRIOR: f64 = 0.1;
@@ -13,19 +10,6 @@ pub(super) const STRENGTH_ROUNDING: f64 = 1e-9;
 
 /// Newton's method has long converged by then; a safety bound, not a setting.
 const MOST_STEPS: usize = 200;
-
-/// A Bradley–Terry strength with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Strength {
-    /// The log-strength θ of [`Comparisons::bradley_terry`].
-    pub strength: f64,
-    /// Standard error of the deviation from the mean strength; the common level is determined by the prior alone.
-    pub standard_error: f64,
-    /// Lower end of the normal interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
 
 impl Comparisons {
     /// Log-strengths θ under `P(i beats j) = 1 / (1 + exp(θ_j − θ_i))`, where each comparison is a win of weight p for
@@ -43,35 +27,6 @@ impl Comparisons {
         let involved = self.involved();
         let game = Game::new(self, &involved, prior);
         self.spread(involved.into_iter().zip(game.solve()).collect(), STRENGTH_ROUNDING)
-    }
-
-    /// Strengths with intervals from the observed information (the curvature of the regularised likelihood).
-    /// `confidence` is in (0, 1). Each comparison counts as one independent observation: repeated comparisons of a pair
-    /// that always agree make intervals too narrow.
-    ///
-    /// # Panics
-    /// `prior` is not a positive number.
-    pub fn bradley_terry_intervals(&self, prior: f64, confidence: f64) -> Vec<Option<Strength>> {
-        assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
-        let involved = self.involved();
-        let game = Game::new(self, &involved, prior);
-        let theta = game.solve();
-        let curvature = game.curvature(&theta);
-        let bound = normal_bound(confidence);
-        let n = theta.len();
-        let strength = |(i, &strength): (usize, &f64)| {
-            // The deviation from the mean as a linear form c of the strengths, and its variance c' H⁻¹ c.
-            let distance: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j)) - 1.0 / n as f64).collect();
-            let solved = cholesky_solve(curvature.clone(), distance.clone());
-            let standard_error = distance.iter().zip(solved).map(|(c, s)| c * s).sum::<f64>().sqrt();
-            Strength {
-                strength,
-                standard_error,
-                low: strength - bound * standard_error,
-                high: strength + bound * standard_error,
-            }
-        };
-        self.spread_each(involved.iter().copied().zip(theta.iter().enumerate().map(strength)))
     }
 }
 
@@ -217,18 +172,6 @@ mod tests {
             let found = comparisons(case.candidates, case.comparisons).bradley_terry(case.prior);
             for (found, expected) in found.iter().zip(case.strengths) {
                 assert!((found.expect("judged") - expected).abs() < 1e-7, "{found:?} {expected}");
-            }
-        }
-    }
-
-    #[test]
-    fn standard_errors_are_those_of_the_numerical_hessian() {
-        for case in golden::BRADLEY_TERRY {
-            let found = comparisons(case.candidates, case.comparisons).bradley_terry_intervals(case.prior, 0.95);
-            for (found, expected) in found.iter().zip(case.errors) {
-                let found = found.expect("judged");
-                assert!((found.standard_error - expected).abs() < 1e-7, "{found:?} {expected}");
-                assert!((found.high - found.low - 2.0 * 1.959_963_984_540_054 * expected).abs() < 1e-6, "{found:?}");
             }
         }
     }

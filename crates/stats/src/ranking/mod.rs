@@ -19,7 +19,7 @@ use bradley_terry::STRENGTH_ROUNDING;
 use likelihood::PLACE_ROUNDING;
 
 use crate::equal::{equalised, equalised_within};
-pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
+pub use bradley_terry::BRADLEY_TERRY_PRIOR;
 pub use conditionals::Conditionals;
 pub use experts::{ProductOfExperts, Settled, log_odds};
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
@@ -205,13 +205,8 @@ impl Comparisons {
     /// Expands values of texts to all their candidates; values within `rounding` of each other become equal.
     fn spread(&self, of_texts: Vec<(usize, f64)>, rounding: f64) -> Vec<Option<f64>> {
         let (texts, values): (Vec<usize>, Vec<f64>) = of_texts.into_iter().unzip();
-        self.spread_each(texts.into_iter().zip(equalised_within(&values, rounding)))
-    }
-
-    /// Expands values of texts to all their candidates.
-    fn spread_each<T: Copy>(&self, of_texts: impl IntoIterator<Item = (usize, T)>) -> Vec<Option<T>> {
         let mut first = vec![None; self.candidates()];
-        for (text, value) in of_texts {
+        for (text, value) in texts.into_iter().zip(equalised_within(&values, rounding)) {
             first[text] = Some(value);
         }
         self.texts.iter().map(|&text| first[text]).collect()
