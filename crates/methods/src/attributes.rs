@@ -1,95 +1,26 @@
 //! The attributes that texts are judged by, and their word forms in prompts.
 
+use std::sync::LazyLock;
+
 use probity_analysis::Table;
 use probity_analysis::gold::GoldUse;
+use serde::Deserialize;
+
+use crate::builtin::built_in_rows;
 
 /// An attribute with its word forms and a definition for the judge.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct KnownAttribute {
     /// As the user writes it.
-    pub name: &'static str,
-    adjective: &'static str,
-    comparative: &'static str,
+    pub name: String,
+    adjective: String,
+    comparative: String,
     /// Its meaning in one or two sentences.
-    pub definition: &'static str,
-}
-
-/// An attribute from its name, adjective and comparative.
-const fn known([name, adjective, comparative]: [&'static str; 3], definition: &'static str) -> KnownAttribute {
-    KnownAttribute { name, adjective, comparative, definition }
+    pub definition: String,
 }
 
 /// Sorted by name.
-pub const KNOWN: &[KnownAttribute] = &[
-    known(
-        ["coherence", "coherent", "more coherent"],
-        "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on \
-         those before it, and together they make one account instead of a heap of facts.",
-    ),
-    known(
-        ["consistency", "factually consistent with the source", "more factually consistent with the source"],
-        "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot \
-         be found in it, counts against the text, however well it is written.",
-    ),
-    known(
-        ["correctness", "correct", "more correct"],
-        "Whether what the text says is true and answers what was asked, without errors of fact or of reasoning.",
-    ),
-    known(
-        ["engagingness", "engaging", "more engaging"],
-        "Whether a reader would want to go on: the text is specific and interesting and gives the other side something \
-         to respond to.",
-    ),
-    known(
-        ["fluency", "fluent", "more fluent"],
-        "Whether each sentence reads as if written by a competent speaker: grammar, spelling, punctuation, word choice \
-         and word order.",
-    ),
-    known(
-        ["grammar", "grammatically correct", "more grammatically correct"],
-        "Whether the sentences follow the grammar of their language, regardless of what they say.",
-    ),
-    known(
-        ["groundedness", "grounded in the given facts", "better grounded in the given facts"],
-        "Whether the text makes use of the facts that were given, and uses them rightly.",
-    ),
-    known(
-        ["helpfulness", "helpful", "more helpful"],
-        "Whether the text does what its reader needs: it addresses the request, completely and without getting in the \
-         way.",
-    ),
-    known(
-        ["informativeness", "informative", "more informative"],
-        "How much of what matters the reader learns from the text.",
-    ),
-    known(
-        ["instruction-following", "faithful to the instruction", "better at following the instruction"],
-        "Whether the text does what the instruction says, all of it and nothing against it; style and length count \
-         only where asked for.",
-    ),
-    known(
-        ["naturalness", "natural", "more natural"],
-        "Whether a person might have said or written it so, in this place.",
-    ),
-    known(
-        ["quality", "good", "better"],
-        "How well the text serves its purpose, all things considered: content, truth to the source, order and \
-         language.",
-    ),
-    known(
-        ["relevance", "relevant", "more relevant"],
-        "Whether the text picks out what is important in the source, leaves out what is not, and does not repeat \
-         itself.",
-    ),
-    known(
-        ["semantics", "faithful to the meaning of the data", "more faithful to the meaning of the data"],
-        "Whether the text says what the data say: all of it, and nothing that they don't.",
-    ),
-    known(
-        ["understandability", "understandable", "easier to understand"],
-        "Whether the meaning of the text is clear in its place, without guessing.",
-    ),
-];
+pub static KNOWN: LazyLock<Vec<KnownAttribute>> = LazyLock::new(|| built_in_rows(include_str!("prompts/attributes.jsonl")));
 
 /// The words for one attribute in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +59,7 @@ pub fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
 /// letter must match, so that `truthfulness` does not suggest `helpfulness`.
 pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
     let first = |name: &str| name.trim_start().chars().next().map(|first| first.to_ascii_lowercase());
-    let alike = KNOWN.iter().map(|known| known.name).filter(|name| first(name) == first(attribute));
+    let alike = KNOWN.iter().map(|known| known.name.as_str()).filter(|name| first(name) == first(attribute));
     probity_lm::nearest(attribute, alike).filter(|_| lookup(attribute).is_none())
 }
 
@@ -152,7 +83,7 @@ pub fn attribute_words(attribute: &str, adjective: Option<&str>) -> AttributeWor
     }
     match lookup(&attribute) {
         Some(KnownAttribute { adjective, comparative, .. }) => {
-            AttributeWords { attribute, adjective: (*adjective).to_owned(), comparative: (*comparative).to_owned() }
+            AttributeWords { attribute, adjective: adjective.clone(), comparative: comparative.clone() }
         }
         None => AttributeWords {
             adjective: format!("good in terms of {attribute}"),

@@ -1,5 +1,6 @@
 //! Prompts that ship with probity.
 
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use crate::template::variables;
@@ -33,6 +34,11 @@ impl DataSlot {
     pub const fn list(name: &'static str) -> Self {
         Self { name, required: false, list: true }
     }
+}
+
+/// The rows of a JSONL file that ships with probity.
+pub fn built_in_rows<T: DeserializeOwned>(file: &str) -> Vec<T> {
+    file.lines().map(|line| serde_json::from_str(line).expect("a row of this form")).collect()
 }
 
 /// A prompt that ships with probity; a user's file can replace it.

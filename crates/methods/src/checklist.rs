@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use probity_data::{JsonLines, Sample};
 use probity_lm::{Constraint, LabelSet};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::attributes::{AttributeWords, lookup, plain};
-use crate::builtin::Builtin;
+use crate::builtin::{Builtin, built_in_rows};
 use crate::comparative::LabelWords;
 use crate::gold;
 use crate::pointwise::{Pointwise, PointwiseAsk};
@@ -39,127 +40,16 @@ const MOST_WRITTEN: usize = 6;
 /// The form of a generated checklist in any language: a few lines that end in a question mark.
 const WRITTEN: &str = r"[^\n?]{10,160}\?(\n[^\n?]{10,160}\?){2,5}";
 
-/// The default questions about each attribute. `{noun}` is replaced by the noun for a candidate.
-const CHECKLISTS: &[(&str, &[&str])] = &[
-    (
-        "coherence",
-        &[
-            "Can a reader follow the {noun} from its beginning to its end without going back?",
-            "Does each sentence build on what stands before it?",
-            "Is it always clear whom or what a word such as \"it\", \"they\" or \"this\" stands for?",
-            "Does the {noun} stay with one subject?",
-            "Do the sentences make one account, and not a list of facts that could stand in any order?",
-        ],
-    ),
-    (
-        "consistency",
-        &[
-            "Can everything that the {noun} says be found in the context?",
-            "Are all names, numbers and dates in the {noun} those of the context?",
-            "Does the {noun} say of everybody only what the context says that they did or said?",
-            "Is the {noun} free of anything that the context contradicts?",
-            "Is the {noun} free of details that somebody added to the context?",
-        ],
-    ),
-    (
-        "fluency",
-        &[
-            "Is every sentence of the {noun} grammatical?",
-            "Is every sentence of the {noun} complete?",
-            "Are all words spelt correctly, with capital letters and punctuation in their places?",
-            "Would a practised writer have put these sentences so?",
-        ],
-    ),
-    (
-        "relevance",
-        &[
-            "Does the {noun} say what the context is mainly about?",
-            "Does the {noun} have the most important points of the context?",
-            "Is all of the {noun} important enough to stand in it?",
-            "Is the {noun} free of repetitions?",
-        ],
-    ),
-    (
-        "instruction-following",
-        &[
-            "Does the {noun} do what the instruction asks for?",
-            "Does the {noun} deal with every part of the instruction?",
-            "Does the {noun} keep to every limit of form, length or content that the instruction sets?",
-            "Is the {noun} free of anything that the instruction did not ask for?",
-        ],
-    ),
-    (
-        "naturalness",
-        &[
-            "Could a person have written the {noun} in this place?",
-            "Does the {noun} fit the tone of what stands before it?",
-            "Is the {noun} free of phrases that nobody would use here?",
-            "Is the {noun} as long as a person would make it here?",
-        ],
-    ),
-    (
-        "understandability",
-        &[
-            "Is it clear what the {noun} means?",
-            "Can the {noun} be understood without guessing?",
-            "Does every word of the {noun} make sense where it stands?",
-            "Would somebody who has read what stands before it understand the {noun} at once?",
-        ],
-    ),
-    (
-        "engagingness",
-        &[
-            "Does the {noun} give the other side something to respond to?",
-            "Does the {noun} say something specific, and not what would fit anywhere?",
-            "Does the {noun} add something new to what was said before?",
-            "Would a reader want to go on after the {noun}?",
-        ],
-    ),
-    (
-        "groundedness",
-        &[
-            "Does the {noun} use the facts that are given?",
-            "Can every statement of fact in the {noun} be found in what is given?",
-            "Are names, numbers and dates in the {noun} as they are given?",
-            "Is the {noun} free of anything that contradicts what is given?",
-            "Does the {noun} say so where what is given does not answer?",
-        ],
-    ),
-    (
-        "correctness",
-        &[
-            "Is every statement in the {noun} true?", "Does the {noun} answer what was asked?",
-            "Does each step of the {noun} follow from those before it?",
-            "Is the {noun} free of calculations that come out wrong?",
-        ],
-    ),
-    (
-        "informativeness",
-        &[
-            "Does the {noun} tell its reader something that matters?",
-            "Does the {noun} say who did what, when and where, as far as it matters?",
-            "Is the {noun} free of words that tell nothing?",
-            "Does the {noun} leave out nothing that its reader would ask for next?",
-        ],
-    ),
-    (
-        "revision",
-        &[
-            "Does the {noun} do what was asked to be changed?",
-            "Does the {noun} keep the meaning of the original where it was not to be changed?",
-            "Is the {noun} free of claims that the original does not make?",
-            "Does the {noun} read better than the original?",
-            "Is the {noun} free of new mistakes of language?",
-        ],
-    ),
-    (
-        "helpfulness",
-        &[
-            "Does the {noun} address what was asked?", "Is what the {noun} says correct?",
-            "Is the {noun} complete enough to be acted on?", "Is the {noun} free of what is in the reader's way?",
-        ],
-    ),
-];
+/// The questions about an attribute: a row of a file of checklists.
+#[derive(Debug, Deserialize)]
+struct ChecklistRow {
+    attribute: String,
+    questions: Vec<String>,
+}
+
+/// The default questions. `{noun}` is replaced by the noun for a candidate.
+static CHECKLISTS: LazyLock<Vec<ChecklistRow>> =
+    LazyLock::new(|| built_in_rows(include_str!("prompts/checklists.jsonl")));
 
 /// Options of checklists.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -411,9 +301,9 @@ fn stand_ins() -> Vec<String> {
 fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<String>, MethodError> {
     if params.question.is_empty() {
         let plain = plain(&words.attribute);
-        let known = lookup(&words.attribute).map_or(plain.as_str(), |known| known.name);
-        let Some((_, questions)) = CHECKLISTS.iter().find(|(name, _)| *name == known) else {
-            let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
+        let known = lookup(&words.attribute).map_or(plain.as_str(), |known| known.name.as_str());
+        let Some(ChecklistRow { questions, .. }) = CHECKLISTS.iter().find(|row| row.attribute == known) else {
+            let names: Vec<&str> = CHECKLISTS.iter().map(|row| row.attribute.as_str()).collect();
             let near = probity_lm::did_you_mean(probity_lm::nearest(&words.attribute, names.iter().copied()));
             let why = format!("no built-in checklist for `{}`{near}", words.attribute);
             let hint = format!("pass questions with --question or --checklist, or use one of {}", names.join(", "));
@@ -458,11 +348,6 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Own {
-        questions: Vec<String>,
-    }
-    #[derive(Deserialize)]
-    struct ChecklistRow {
-        attribute: String,
         questions: Vec<String>,
     }
     let shown = || path.display().to_string();
@@ -516,7 +401,7 @@ mod tests {
     use probity_lm::ScriptedModel;
     use serde_json::json;
 
-    use super::CHECKLISTS;
+    use super::{CHECKLISTS, ChecklistRow};
     use crate::attributes::lookup;
     use crate::testing::{error_text, generated, run, sample};
 
@@ -661,9 +546,9 @@ mod tests {
 
     #[test]
     fn checklists_are_of_known_attributes() {
-        for (name, questions) in CHECKLISTS {
+        for ChecklistRow { attribute: name, questions } in &*CHECKLISTS {
             // A revision is a task, not an attribute.
-            assert!(*name == "revision" || lookup(name).is_some_and(|known| known.name == *name), "{name}");
+            assert!(name == "revision" || lookup(name).is_some_and(|known| known.name == *name), "{name}");
             assert!(questions.len() > 3 && questions.iter().all(|question| question.ends_with('?')), "{name}");
         }
     }

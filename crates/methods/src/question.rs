@@ -192,9 +192,9 @@ pub fn criteria(given: Option<&str>, words: &AttributeWords, attributes: usize) 
             MethodError::refuse("--criteria", why, "judge each attribute in a separate run")
         }
         (Some(criteria), _) => text_or_file("--criteria", criteria),
-        (None, Some(known)) => Ok(known.definition.to_owned()),
+        (None, Some(known)) => Ok(known.definition.clone()),
         (None, None) => {
-            let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+            let known = attributes::KNOWN.iter().map(|known| known.name.as_str()).collect::<Vec<_>>().join(", ");
             let near = probity_lm::did_you_mean(attributes::near_known_attribute(&words.attribute));
             let why = format!("no built-in definition of `{}`{near}", words.attribute);
             MethodError::refuse("--attribute", why, format!("define it with --criteria, or use one of {known}"))

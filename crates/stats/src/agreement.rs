@@ -350,9 +350,9 @@ mod tests {
 
     #[test]
     fn per_context_means_and_their_p_values_equal_scipys() {
-        for (of, mean, p) in golden::PER_CONTEXT {
+        for (of, mean, p) in &GOLDEN.per_context {
             let of = Correlation::ALL[*of];
-            let result = per_context(of, golden::CORRELATIONS.iter().map(|c| (c.x, c.y)));
+            let result = per_context(of, GOLDEN.correlations.iter().map(|c| (c.x.as_slice(), c.y.as_slice())));
             assert!((result.mean.expect("defined") - mean).abs() < 1e-12, "{of}");
             assert!((result.p.expect("defined") - p).abs() < 1e-10, "{of} {:?} {p}", result.p);
         }

@@ -78,17 +78,16 @@ impl Distances {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     const LEVELS: [MeasurementLevel; 4] =
         [MeasurementLevel::Nominal, MeasurementLevel::Ordinal, MeasurementLevel::Interval, MeasurementLevel::Ratio];
 
     #[test]
     fn alphas_equal_the_krippendorff_packages() {
-        for (units, alphas) in golden::ALPHA {
-            let units: Vec<Vec<f64>> = units.iter().map(|unit| unit.to_vec()).collect();
+        for (units, alphas) in &GOLDEN.alpha {
             for (level, expected) in LEVELS.into_iter().zip(*alphas) {
-                let found = krippendorff_alpha(&units, level).expect("defined");
+                let found = krippendorff_alpha(units, level).expect("defined");
                 assert!((found - expected).abs() < 1e-10, "{level:?} {found} {expected}");
             }
         }

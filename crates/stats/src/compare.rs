@@ -331,12 +331,12 @@ impl StandardScale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::golden::{GOLDEN, GoldenComparison};
 
     const RESAMPLING: Resampling = Resampling { rounds: 1000, confidence: 0.95, seed: 0 };
 
     /// Contexts of four systems from the goldens' lists.
-    fn contexts(case: &'static golden::GoldenComparison) -> Vec<Vec<Rivals<'static>>> {
+    fn contexts(case: &GoldenComparison) -> Vec<Vec<Rivals<'static>>> {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
         let rivals = |i: usize| Rivals {
             system: NAMES[i % 4],
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn differences_and_their_p_values_are_scipys() {
-        let case = &golden::COMPARED;
+        let case = &GOLDEN.compared;
         let all = compare_metrics(&contexts(case), &RESAMPLING);
         let measures = [
             Measured::Pooled(Correlation::Pearson),
@@ -365,7 +365,7 @@ mod tests {
             Measured::System(Correlation::Pearson),
             Measured::Pairwise,
         ];
-        for (measure, &(difference, low, high, t, randomisation)) in measures.into_iter().zip(case.differences) {
+        for (measure, &(difference, low, high, t, randomisation)) in measures.into_iter().zip(&case.differences) {
             let found = find(measure, &all);
             let paired = found.paired.expect("defined");
             let interval = paired.interval.expect("contexts differ");
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_metric_does_not_differ_from_itself_on_another_scale() {
-        let mut contexts = contexts(&golden::COMPARED);
+        let mut contexts = contexts(&GOLDEN.compared);
         contexts.iter_mut().flatten().for_each(|r| r.second = 100.0 * r.first + 7.0);
         for one in compare_metrics(&contexts, &Resampling { rounds: 100, ..Resampling::default() }) {
             let paired = one.paired.expect("defined");
@@ -401,7 +401,7 @@ mod tests {
     fn what_is_constant_or_absent_is_undefined() {
         let none = compare_metrics(&[], &RESAMPLING);
         assert!(none.iter().all(|one| one.first.is_none() && one.paired.is_none() && one.randomisation_p.is_none()));
-        let mut contexts = contexts(&golden::COMPARED);
+        let mut contexts = contexts(&GOLDEN.compared);
         contexts.iter_mut().flatten().for_each(|r| r.second = 1.0);
         let all = compare_metrics(&contexts, &Resampling { rounds: 50, ..Resampling::default() });
         let pooled = find(Measured::Pooled(Correlation::Spearman), &all);

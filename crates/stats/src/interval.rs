@@ -410,7 +410,7 @@ mod tests {
 
     use super::*;
     use crate::correlation::spearman;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     fn near(found: Interval, (low, high): (f64, f64)) {
         assert!((found.low - low).abs() < 1e-9 && (found.high - high).abs() < 1e-9, "{found:?} {low} {high}");
@@ -418,13 +418,11 @@ mod tests {
 
     #[test]
     fn intervals_of_means_and_correlations_are_scipys() {
-        near(mean_interval(golden::UNITS_A, 0.95, Range::Unbounded).expect("defined"), golden::MEAN_INTERVAL);
+        let (a, b) = (&GOLDEN.units_a, &GOLDEN.units_b);
+        near(mean_interval(a, 0.95, Range::Unbounded).expect("defined"), GOLDEN.mean_interval);
         let of = |kept: &[usize], list: &[f64]| kept.iter().map(|unit| list[*unit]).collect::<Vec<f64>>();
-        let rho = |kept: &[usize]| spearman(&of(kept, golden::UNITS_A), &of(kept, golden::UNITS_B));
-        near(
-            jackknife(golden::UNITS_A.len(), 0.95, Range::Correlation, rho).expect("defined"),
-            golden::SPEARMAN_INTERVAL,
-        );
+        let rho = |kept: &[usize]| spearman(&of(kept, a), &of(kept, b));
+        near(jackknife(a.len(), 0.95, Range::Correlation, rho).expect("defined"), GOLDEN.spearman_interval);
     }
 
     #[test]
@@ -453,7 +451,7 @@ mod tests {
 
     #[test]
     fn intervals_of_shares_are_scipys_also_where_all_are_right() {
-        for &(hits, n, low, high) in golden::PROPORTIONS {
+        for &(hits, n, low, high) in &GOLDEN.proportions {
             near(proportion(hits, n, 0.95), (low, high));
         }
         let right = mean_interval(&[1.0; 20], 0.95, Range::SHARE).expect("verdicts");

@@ -38,7 +38,7 @@ pub use interval::{
     FigureEstimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval, units_to_reach,
     verdict_interval,
 };
-pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
+pub use kappa::{Association, KappaWeights, association, cohen_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use preference::{ChoiceAccuracy, ChoicePoint, choice_point};
 pub use ranking::{

@@ -131,12 +131,12 @@ pub fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     #[test]
     fn quantiles_equal_numpys() {
-        for (share, value) in golden::QUANTILES {
-            let mut values = golden::UNITS_A.to_vec();
+        for (share, value) in &GOLDEN.quantiles {
+            let mut values = GOLDEN.units_a.clone();
             values.sort_by(f64::total_cmp);
             assert!((quantile(&values, *share).expect("values") - value).abs() < 1e-12, "{share}");
         }
@@ -145,19 +145,19 @@ mod tests {
 
     #[test]
     fn differences_and_their_p_values_are_scipys() {
-        let (a, b) = (golden::UNITS_A, golden::UNITS_B);
+        let (a, b) = (&GOLDEN.units_a, &GOLDEN.units_b);
         let difference =
             |kept: &[usize]| Some(kept.iter().map(|unit| a[*unit] - b[*unit]).sum::<f64>() / kept.len() as f64);
         let found = Resampling::default().paired_difference(a.len(), Range::Unbounded, difference).expect("defined");
-        assert!((found.difference - golden::DIFFERENCE).abs() < 1e-12);
-        assert!((found.p.expect("defined") - golden::PAIRED_P).abs() < 1e-10, "{found:?} {}", golden::PAIRED_P);
+        assert!((found.difference - GOLDEN.difference).abs() < 1e-12);
+        assert!((found.p.expect("defined") - GOLDEN.paired_p).abs() < 1e-10, "{found:?} {}", GOLDEN.paired_p);
         let swapped = |swapped: &[bool]| {
             let turned = a.iter().zip(b).zip(swapped).map(|((a, b), swap)| if *swap { b - a } else { a - b });
             Some(turned.sum::<f64>() / a.len() as f64)
         };
         let every = Resampling { rounds: 1 << 14, ..Resampling::default() };
         let exact = every.randomisation(a.len(), swapped).expect("defined");
-        assert!((exact - golden::RANDOMISATION_P).abs() < 1e-12, "{exact} {}", golden::RANDOMISATION_P);
+        assert!((exact - GOLDEN.randomisation_p).abs() < 1e-12, "{exact} {}", GOLDEN.randomisation_p);
         let drawn =
             Resampling { rounds: 10_000, ..Resampling::default() }.randomisation(a.len(), swapped).expect("defined");
         assert!((drawn - exact).abs() < 0.012, "{drawn} {exact}");

@@ -192,11 +192,11 @@ fn fraction(a: f64, b: f64, x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     #[test]
     fn students_t_equals_scipys_at_any_degrees_of_freedom() {
-        for &(t, degrees, p) in golden::STUDENT {
+        for &(t, degrees, p) in &GOLDEN.student {
             let found = two_sided_t(t, degrees);
             assert!((found - p).abs() <= 1e-10 * p + 1e-300, "t {t}, {degrees} degrees: {found:e} {p:e}");
             assert_eq!(two_sided_t(-t, degrees), found);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn williams_test_equals_the_published_implementations() {
-        for &(first, second, between, n, p) in golden::WILLIAMS {
+        for &(first, second, between, n, p) in &GOLDEN.williams {
             let found = williams(first, second, between, n).expect("defined");
             assert!((found.p - p).abs() <= 1e-10 * p, "{found:?} {p}");
             assert_eq!((found.t > 0.0, found.degrees), (first > second, n - 3));

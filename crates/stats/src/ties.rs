@@ -165,12 +165,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     #[test]
     fn calibration_equals_the_authors_implementation() {
-        for case in golden::TIES {
-            let contexts = || case.predicted.iter().zip(case.gold).map(|(p, g)| (*p, *g));
+        for case in &GOLDEN.ties {
+            let contexts = || case.predicted.iter().zip(&case.gold).map(|(p, g)| (p.as_slice(), g.as_slice()));
             let found = tie_calibration(contexts()).expect("pairs");
             assert!((found.accuracy - case.accuracy).abs() < 1e-12, "{found:?} {}", case.accuracy);
             assert!((found.uncalibrated - case.uncalibrated).abs() < 1e-12, "{found:?} {}", case.uncalibrated);

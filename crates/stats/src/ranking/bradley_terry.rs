@@ -164,13 +164,13 @@ mod tests {
 
     use super::super::tests::{any_comparisons, comparisons, full};
     use super::*;
-    use crate::golden;
+    use crate::golden::GOLDEN;
 
     #[test]
     fn strengths_equal_scipys_maximum() {
-        for case in golden::BRADLEY_TERRY {
-            let found = comparisons(case.candidates, case.comparisons).bradley_terry(case.prior);
-            for (found, expected) in found.iter().zip(case.strengths) {
+        for case in &GOLDEN.bradley_terry {
+            let found = comparisons(case.candidates, &case.comparisons).bradley_terry(case.prior);
+            for (found, expected) in found.iter().zip(&case.strengths) {
                 assert!((found.expect("judged") - expected).abs() < 1e-7, "{found:?} {expected}");
             }
         }
