@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::answer_text::answer_of;
-use crate::stage::{RowError, flatten_into, row_outcome};
+use crate::figures::TokenCounts;
+use crate::row;
+use crate::stage::{RowError, row_outcome};
 
 /// Tolerance for the sum of probabilities read from a row, which may be written with few digits.
 const SUM_TOLERANCE: f64 = 1e-2;
@@ -26,16 +28,14 @@ pub struct Answer<V> {
     pub text: Option<String>,
     /// How the request ended.
     pub outcome: Outcome,
-    /// Tokens of the prompt.
-    pub prompt_tokens: Option<usize>,
-    /// Generated tokens.
-    pub tokens: Option<usize>,
+    /// Its tokens.
+    pub counts: TokenCounts,
 }
 
 impl<V> Answer<V> {
     /// An answer without a value.
     pub fn none(outcome: Outcome) -> Self {
-        Self { value: None, probabilities: None, mass: None, text: None, outcome, prompt_tokens: None, tokens: None }
+        Self { value: None, probabilities: None, mass: None, text: None, outcome, counts: TokenCounts::default() }
     }
 
     /// An answer with a value and no probabilities.
@@ -45,16 +45,16 @@ impl<V> Answer<V> {
 
     /// Reads an answer from label probabilities; an `Err` of `value` replaces the outcome.
     pub fn from_labels(result: &ScoreResult, value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>) -> Self {
-        let prompt_tokens = Some(result.prompt_tokens);
+        let counts = TokenCounts::of_prompt(result.prompt_tokens);
         let Some(labels) = result.labels() else {
-            return Self { prompt_tokens, ..Self::none(result.outcome.clone()) };
+            return Self { counts, ..Self::none(result.outcome.clone()) };
         };
         let (value, outcome) = match value(labels) {
             Ok(value) => (value, result.outcome.clone()),
             Err(outcome) => (None, outcome),
         };
         let probabilities = Some(labels.labels.iter().map(|label| label.prob).collect());
-        Self { value, probabilities, mass: Some(labels.mass), prompt_tokens, ..Self::none(outcome) }
+        Self { value, probabilities, mass: Some(labels.mass), counts, ..Self::none(outcome) }
     }
 
     /// Reads an answer from generated text without its thoughts. Truncated text has no value.
@@ -66,17 +66,14 @@ impl<V> Answer<V> {
                 Err(outcome) => Self::none(outcome),
             },
         };
-        Self { prompt_tokens: Some(result.prompt_tokens), tokens: Some(result.token_ids.len()), ..answer }
+        Self { counts: result.into(), ..answer }
     }
 
-    /// Adds the fields that follow the value in a row: outcome and token counts.
-    pub fn write_end(&self, row: &mut Value, with_tokens: bool) -> serde_json::Result<()> {
-        flatten_into(row, &self.outcome)?;
-        row["prompt_tokens"] = json!(self.prompt_tokens);
-        if with_tokens {
-            row["tokens"] = json!(self.tokens);
-        }
-        Ok(())
+    /// The fields that follow the value in a row: outcome and token counts.
+    pub fn end(&self, is_generated: bool) -> Value {
+        let TokenCounts { prompt_tokens, tokens } = self.counts;
+        let generated = is_generated.then(|| row! { "tokens": tokens });
+        row! { ..&self.outcome, "prompt_tokens": prompt_tokens, ..generated }
     }
 }
 
@@ -140,9 +137,9 @@ impl ChoiceFields {
         Value::Object(self.names().zip(probabilities).map(|(name, p)| (name, json!(p))).collect())
     }
 
-    /// The row of an answer: the identifying fields, then the answer.
-    pub fn row(&self, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Value> {
-        let mut row = identity;
+    /// The fields of an answer.
+    pub fn row(&self, answer: &Answer<usize>) -> Value {
+        let mut row = row! {};
         if let Some(field) = self.value {
             row[field] = answer.value.map_or(Value::Null, |place| self.options[place].clone());
         }
@@ -158,14 +155,13 @@ impl ChoiceFields {
         if let (Some(field), Some(text)) = (self.text, &answer.text) {
             row[field] = json!(text);
         }
-        answer.write_end(&mut row, self.tokens)?;
-        Ok(row)
+        row! { ..row, ..answer.end(self.tokens) }
     }
 
     /// Reads the answer from a row, written by [`row`](Self::row) or by hand with only the option. Contradictory fields
     /// are an error. `unasked` is the answer to a question with nothing to judge.
     pub fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
-        let Given { p, probabilities, mass, prompt_tokens, tokens } = from_value(row)?;
+        let Given { p, probabilities, mass } = from_value(row)?;
         let outcome = row_outcome(row)?;
         let probabilities = match (self.probabilities, p, probabilities) {
             (ProbabilityFields::First, Some(p), _) => {
@@ -201,7 +197,7 @@ impl ChoiceFields {
             return Err(format!("`{field}` is {given}, but `outcome` is `{}`", outcome.name()).into());
         }
         let text = self.text.and_then(|field| row.get(field)?.as_str()).map(str::to_owned);
-        Ok(Answer { value, probabilities, mass, text, outcome, prompt_tokens, tokens })
+        Ok(Answer { value, probabilities, mass, text, outcome, counts: from_value(row)? })
     }
 
     fn read_option(&self, field: &str, row: &Value) -> Result<Option<usize>, RowError> {
@@ -246,6 +242,4 @@ struct Given {
     p: Option<f64>,
     probabilities: Option<Map<String, Value>>,
     mass: Option<f64>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }

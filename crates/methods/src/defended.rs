@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{Ask, GenerateRequest, Prompt, ScoreRequest, ScoreResult};
-use serde::Serialize;
 
 use crate::builtin::{Builtin, DataSlot};
 use crate::defence::Defence;
 use crate::question::LayoutOptions;
 use crate::template::Template;
-use crate::{MethodError, MethodReport, Run, Table};
+use crate::{MethodError, MethodReport, Run, Table, row};
 
 /// The table of each candidate's treatment.
 const DEFENDED: &str = "defended";
@@ -57,21 +56,6 @@ impl DefendedTexts<'_> {
     }
 }
 
-/// The treatment of one candidate.
-#[derive(Serialize)]
-struct DefendedRow<'a> {
-    item: &'a str,
-    candidate: &'a str,
-    /// The highest mean over any window; absent without a perplexity limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nats_per_token: Option<f64>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    withheld: bool,
-    /// The text shown instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    paraphrase: Option<&'a str>,
-}
-
 /// The samples for the judge, after the defences. Each distinct text is processed once.
 pub(crate) fn defended<'s>(
     defences: &[Defence],
@@ -108,8 +92,11 @@ pub(crate) fn defended<'s>(
             let is_withheld = place.is_some_and(|place| withheld[place]);
             let paraphrase = paraphrases.get(text).map(String::as_str);
             let (item, nats_per_token) = (sample.id.as_str(), place.and_then(|place| nats[place]));
-            let told =
-                DefendedRow { item, candidate: &candidate.id, nats_per_token, withheld: is_withheld, paraphrase };
+            // The highest mean over any window, and the text shown instead.
+            let told = row! {
+                "item": item, "candidate": candidate.id, "nats_per_token"?: nats_per_token,
+                "withheld"?: is_withheld.then_some(true), "paraphrase"?: paraphrase,
+            };
             run.row(DEFENDED, row, &told)?;
             row += 1;
             away += usize::from(is_withheld);

@@ -31,6 +31,7 @@ pub mod question;
 pub mod quote;
 mod registry;
 mod reward;
+pub mod row;
 mod run;
 mod scale;
 pub mod signing;

@@ -6,13 +6,13 @@ use probity_lm::{
     Ask, Constraint, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, LanguageModel, Outcome, Prompt,
     ScoreAnswer, ScoreRequest, ScoreResult,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::{Answer, ChoiceFields};
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::template::Rendered;
 use crate::written::{WrittenText, dry_result};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run, row};
 
 /// One question of a stage.
 pub struct Query<'a> {
@@ -124,8 +124,8 @@ pub trait Readout: Sync {
         unreachable!("each question is asked")
     }
 
-    /// The rows of an answer: `identity` and its fields.
-    fn rows(&self, number: usize, identity: Value, answer: &Self::Answer) -> serde_json::Result<Vec<Value>>;
+    /// The rows of an answer, without the fields that identify them.
+    fn rows(&self, number: usize, answer: &Self::Answer) -> Vec<Value>;
 
     /// Reads an answer from its rows.
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Answer, RowError>;
@@ -239,8 +239,9 @@ impl<R: Readout> MethodStage for QueryStage<'_, R> {
         self.queries[number].identity.clone()
     }
 
-    fn rows(&self, number: usize, answer: &R::Answer) -> serde_json::Result<Vec<Value>> {
-        self.readout.rows(number, self.identity(number), answer)
+    fn rows(&self, number: usize, answer: &R::Answer) -> Vec<Value> {
+        let row = |fields: Value| row! { ..self.queries[number].identity, ..fields };
+        self.readout.rows(number, answer).into_iter().map(row).collect()
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<R::Answer, RowError> {
@@ -314,8 +315,8 @@ impl Readout for ChoiceReadout {
         Ok(Some(self.unasked.clone()))
     }
 
-    fn rows(&self, _: usize, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![self.fields.row(identity, answer)?])
+    fn rows(&self, _: usize, answer: &Answer<usize>) -> Vec<Value> {
+        vec![self.fields.row(answer)]
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<Answer<usize>, RowError> {
@@ -350,8 +351,8 @@ impl Readout for WrittenReadout {
         Ok(Some(WrittenText::nothing()))
     }
 
-    fn rows(&self, _: usize, identity: Value, text: &WrittenText) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![text.row(identity)?])
+    fn rows(&self, _: usize, text: &WrittenText) -> Vec<Value> {
+        vec![json!(text)]
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {

@@ -563,7 +563,7 @@ struct StageParts<'s, S: MethodStage> {
 
 impl<S: MethodStage> StageParts<'_, S> {
     fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn RunOutput) -> Result<(), SinkError> {
-        let rows = self.stage.rows(number, &part).map_err(plain_error)?;
+        let rows = self.stage.rows(number, &part);
         self.rows += rows.len();
         output.rows(self.stage.name(), self.before + number, rows)?;
         self.parts[number] = Some(part);

@@ -32,14 +32,6 @@ pub type KeepPart<'k, P> = dyn FnMut(usize, P, &mut dyn RunOutput) -> Result<(),
 /// Why a row of a provided table does not fit the stage.
 pub type RowError = Box<dyn Error + Send + Sync>;
 
-/// Adds the fields of another value, such as an outcome or a text, to a row.
-pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
-    if let (Some(row), Value::Object(fields)) = (row.as_object_mut(), serde_json::to_value(fields)?) {
-        row.extend(fields);
-    }
-    Ok(())
-}
-
 /// The outcome in a row of a provided table; `Scored` if the row has none.
 pub fn row_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {
@@ -88,7 +80,7 @@ pub trait MethodStage: Sync {
     fn identity(&self, number: usize) -> Value;
 
     /// A part's rows.
-    fn rows(&self, number: usize, part: &Self::Part) -> serde_json::Result<Vec<Value>>;
+    fn rows(&self, number: usize, part: &Self::Part) -> Vec<Value>;
 
     /// Parses a part from rows written by [`rows`](Self::rows) or provided by the user. Fields that
     /// [`rows`](Self::rows) would write differently are refused.
@@ -274,7 +266,7 @@ impl GivenTable {
         let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
         let refused = |why: RowError| self.error(stage, line, why.to_string());
         let part = stage.read(number, &rows).map_err(refused)?;
-        let written = stage.rows(number, &part).map_err(|error| refused(error.into()))?;
+        let written = stage.rows(number, &part);
         for ((line, row), written) in own.iter().zip(&written) {
             let said = without(without(row.clone(), S::MADE_ANEW), stage.earlier_fields());
             if let Some(why) = contradiction("", &said, written) {

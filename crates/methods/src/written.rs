@@ -8,7 +8,8 @@ use probity_options::name;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::stage::{RowError, flatten_into};
+use crate::figures::TokenCounts;
+use crate::stage::RowError;
 
 /// The outcome of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,10 +110,9 @@ pub struct WrittenText {
     pub ended: WrittenOutcome,
     /// Why the model stopped.
     pub finish: Option<Finish>,
-    /// Tokens of the prompt.
-    pub prompt_tokens: Option<usize>,
-    /// Absent for a text from another source.
-    pub tokens: Option<usize>,
+    /// Its tokens.
+    #[serde(flatten)]
+    pub counts: TokenCounts,
 }
 
 impl WrittenText {
@@ -122,14 +122,14 @@ impl WrittenText {
             text: result.text.trim().to_owned(),
             ended: WrittenOutcome::from_result(result),
             finish: result.finish,
-            prompt_tokens: Some(result.prompt_tokens),
-            tokens: Some(result.token_ids.len()),
+            counts: result.into(),
         }
     }
 
     /// The result of a prompt with nothing to show.
     pub fn nothing() -> Self {
-        Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, prompt_tokens: None, tokens: Some(0) }
+        let counts = TokenCounts { prompt_tokens: None, tokens: Some(0) };
+        Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, counts }
     }
 
     /// The outcome for counting: truncated text is used, so it counts as answered.
@@ -140,13 +140,6 @@ impl WrittenText {
     /// The text, if it is complete or truncated.
     pub fn usable(&self) -> Option<&str> {
         matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())
-    }
-
-    /// The row: the identifying fields, then the text.
-    pub fn row(&self, identity: Value) -> serde_json::Result<Value> {
-        let mut row = identity;
-        flatten_into(&mut row, self)?;
-        Ok(row)
     }
 
     /// Reads a row written before or provided by the user; a text alone is enough.
@@ -169,8 +162,8 @@ impl WrittenText {
         if let Some(finish) = given.finish.filter(|finish| !ended.may_finish(*finish)) {
             return Err(format!("`finish` is `{}`, but {}", name(&finish), outcome()).into());
         }
-        let GivenText { text, finish, prompt_tokens, tokens } = given;
-        Ok(Self { text, ended, finish, prompt_tokens, tokens })
+        let GivenText { text, finish } = given;
+        Ok(Self { text, ended, finish, counts: from_value(row)? })
     }
 }
 
@@ -178,6 +171,4 @@ impl WrittenText {
 struct GivenText {
     text: String,
     finish: Option<Finish>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }

@@ -4,9 +4,9 @@ use probity_lm::{Constraint, Finish, GenerateRequest, GenerateResult, Outcome, P
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::figures::TokenCounts;
 use crate::answer_text::{answer_of, answer_text};
-use crate::stage::flatten_into;
-use crate::{MethodError, Run};
+use crate::{MethodError, Run, row};
 
 /// What to generate.
 pub(crate) struct WrittenOnce<'a, T> {
@@ -25,16 +25,6 @@ pub(crate) struct WrittenOnce<'a, T> {
     pub(crate) constraint: Option<Constraint>,
     /// Parses a text, or returns why it is unusable.
     pub(crate) read: fn(&str) -> Result<T, String>,
-}
-
-/// How a generation ended.
-#[derive(Serialize)]
-struct WriteEnd<'a> {
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    finish: Option<Finish>,
-    prompt_tokens: usize,
-    tokens: usize,
 }
 
 impl<T: Serialize> WrittenOnce<'_, T> {
@@ -65,15 +55,10 @@ impl<T: Serialize> WrittenOnce<'_, T> {
         let text = result.text.trim();
         let read = answer_of(result).ok().and_then(|answer| (self.read)(answer.trim()).ok());
         let written = read.map_or_else(|| Ok(json!(text)), serde_json::to_value)?;
-        let mut row = json!({ "attribute": attribute, self.table: written });
-        let ended = WriteEnd {
-            outcome: &result.outcome,
-            finish: result.finish,
-            prompt_tokens: result.prompt_tokens,
-            tokens: result.token_ids.len(),
-        };
-        flatten_into(&mut row, &ended)?;
-        Ok(row)
+        Ok(row! {
+            ..json!({ "attribute": attribute, self.table: written }), ..&result.outcome, "finish": result.finish,
+            ..TokenCounts::from(result),
+        })
     }
 
     fn read(&self, attribute: &str, result: &GenerateResult) -> Result<Option<T>, MethodError> {

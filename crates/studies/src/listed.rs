@@ -7,7 +7,7 @@ use probity_data::from_value;
 use probity_lm::{GenerateResult, without_thoughts};
 use serde_json::{Value, json};
 
-use crate::stage::{RowError, flatten_into};
+use crate::stage::RowError;
 use crate::written::WrittenOutcome;
 
 /// The outcome of a list.
@@ -40,14 +40,11 @@ impl ListedOutcome {
         if *self == Self::Text(WrittenOutcome::Truncated) { "truncated_used" } else { self.name() }
     }
 
-    /// Writes the outcome into a row.
-    pub(crate) fn write_into(&self, row: &mut Value) -> serde_json::Result<()> {
+    /// The outcome's fields in a row.
+    pub(crate) fn fields(&self) -> Value {
         match self {
-            Self::Text(ended) => flatten_into(row, ended),
-            Self::Nothing(name) => {
-                row["outcome"] = json!(name);
-                Ok(())
-            }
+            Self::Text(ended) => json!(ended),
+            Self::Nothing(name) => json!({ "outcome": name }),
         }
     }
 

@@ -3,7 +3,6 @@
 mod position;
 
 use probity_data::Sample;
-use probity_lm::Precision;
 use probity_stats::{
     AgreementFigures, Comparisons, Conditionals, LikelihoodRanking, PairComparison, PairwiseAccuracy, PositionBias,
     PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,
@@ -17,7 +16,7 @@ use super::judge::JudgedComparisons;
 use super::options::{ComparativeParams, DebiasMode};
 use crate::figures::{Mass, mean};
 use crate::gold::{self, GoldUse};
-use crate::{MethodError, Run};
+use crate::{MethodError, Run, row};
 
 /// The judged comparisons of one attribute under one template.
 pub(super) struct ComparisonCell {
@@ -345,22 +344,6 @@ pub(super) fn scores_of_mean_probabilities(
     ranked(cell.rank, &items)
 }
 
-#[derive(Serialize)]
-struct ComparativeScoreRow<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    candidate: &'a str,
-    index: usize,
-    score: Option<f64>,
-    /// 1 is best; equal scores share the mean of their ranks.
-    rank: Option<f64>,
-    /// Judged comparisons of the candidate over all templates.
-    comparisons: usize,
-    precision: Precision,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-}
-
 /// Writes `scores[attribute][item][candidate]` with ranks.
 pub(super) fn write_scores(
     params: &ComparativeParams,
@@ -380,16 +363,12 @@ pub(super) fn write_scores(
                 let of_attribute = cells.iter().filter(|cell| cell.attribute == attribute);
                 let judged = of_attribute.flat_map(|cell| cell.items[item].judged());
                 let comparisons = judged.filter(|c| c.i == position || c.j == position).count();
-                let row = ComparativeScoreRow {
-                    item: &sample.id,
-                    attribute: name,
-                    candidate: &candidate.id,
-                    index: position,
-                    score: scores[position],
-                    rank: ranks[position],
-                    comparisons,
-                    precision: run.model().description().precision,
-                    reason: reason(sample, position, scores[position], comparisons),
+                // Rank 1 is best; equal scores share the mean of their ranks. Comparisons are counted over all templates.
+                let row = row! {
+                    "item": sample.id, "attribute": name, "candidate": candidate.id, "index": position,
+                    "score": scores[position], "rank": ranks[position], "comparisons": comparisons,
+                    "precision": run.model().description().precision,
+                    "reason"?: reason(sample, position, scores[position], comparisons),
                 };
                 run.row(SCORES, index, &row)?;
                 index += 1;

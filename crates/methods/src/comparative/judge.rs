@@ -6,16 +6,18 @@ use probity_lm::{
     ScoreResult, SinkError,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::budget::BudgetFigures;
 use super::options::{ComparativeParams, Decide};
 use crate::answer::{Answer, likeliest};
+use crate::figures::TokenCounts;
 use crate::answer_text::answer_of;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
 use crate::run::write_row;
 use crate::template::{PromptLayout, Rendered, Template, TemplateError};
-use crate::{MethodError, Run, RunOutput};
+use crate::{MethodError, Run, RunOutput, row};
 
 /// The table of all comparisons.
 pub(super) const COMPARISONS: &str = "comparisons";
@@ -123,7 +125,8 @@ impl Sampled {
         };
         let probabilities = p.filter(|_| outcome.has_answer()).map(|p| vec![p, 1.0 - p]);
         let value = probabilities.as_deref().and_then(likeliest);
-        let answer = Answer { value, probabilities, prompt_tokens, ..Answer::none(outcome) };
+        let counts = TokenCounts { prompt_tokens, tokens: None };
+        let answer = Answer { value, probabilities, counts, ..Answer::none(outcome) };
         ComparisonVerdict { answer, logprobs: None, samples: Some(tally) }
     }
 }
@@ -133,27 +136,6 @@ fn keep_first(kept: &mut Option<(usize, Outcome)>, sample: usize, outcome: &Outc
     if kept.as_ref().is_none_or(|(first, _)| sample < *first) {
         *kept = Some((sample, outcome.clone()));
     }
-}
-
-#[derive(Serialize)]
-struct ComparisonRow<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    template: &'a str,
-    i: usize,
-    j: usize,
-    candidate_i: &'a str,
-    candidate_j: &'a str,
-    p: Option<f64>,
-    logprob_i: Option<f64>,
-    logprob_j: Option<f64>,
-    mass: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    prompt_tokens: Option<usize>,
-    precision: Precision,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    samples: Option<SampledTally>,
 }
 
 /// The inputs for rendering comparisons as prompts.
@@ -323,26 +305,17 @@ impl ComparisonJudge<'_> {
         )
     }
 
-    fn row<'r>(&'r self, comparison: &ComparisonQuestion, verdict: &'r ComparisonVerdict) -> ComparisonRow<'r> {
+    fn row(&self, comparison: &ComparisonQuestion, verdict: &ComparisonVerdict) -> Value {
         let ComparisonQuestion { item, attribute, template, i, j } = *comparison;
         let sample = &self.samples[item];
-        ComparisonRow {
-            item: &sample.id,
-            attribute: &self.params.subject.attribute[attribute],
-            template: &self.params.template[template],
-            i,
-            j,
-            candidate_i: &sample.candidates[i].id,
-            candidate_j: &sample.candidates[j].id,
-            p: verdict.p(),
-            // JSON has no −∞: an impossible label has no log-probability, and p shows which label it is.
-            logprob_i: verdict.logprobs.map(|l| l[0]).filter(|l| l.is_finite()),
-            logprob_j: verdict.logprobs.map(|l| l[1]).filter(|l| l.is_finite()),
-            mass: verdict.answer.mass,
-            outcome: &verdict.answer.outcome,
-            prompt_tokens: verdict.answer.prompt_tokens,
-            precision: self.precision,
-            samples: verdict.samples,
+        // JSON has no −∞: an impossible label has no log-probability, and p shows which label it is.
+        let [logprob_i, logprob_j] = [0, 1].map(|k| verdict.logprobs.map(|l| l[k]).filter(|l| l.is_finite()));
+        row! {
+            "item": sample.id, "attribute": self.params.subject.attribute[attribute],
+            "template": self.params.template[template], "i": i, "j": j, "candidate_i": sample.candidates[i].id,
+            "candidate_j": sample.candidates[j].id, "p": verdict.p(), "logprob_i": logprob_i,
+            "logprob_j": logprob_j, "mass": verdict.answer.mass, ..&verdict.answer.outcome,
+            "prompt_tokens": verdict.answer.counts.prompt_tokens, "precision": self.precision, "samples"?: verdict.samples,
         }
     }
 }
@@ -381,7 +354,7 @@ mod tests {
             }
             let verdict = sampled.verdict();
             assert_eq!(verdict.answer.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
-            assert_eq!((verdict.answer.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
+            assert_eq!((verdict.answer.counts.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
         }
     }
 

@@ -20,7 +20,7 @@ use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, tex
 use crate::reward::RewardJudge;
 use crate::stage::{KeepPart, RowError};
 use crate::template::{PromptLayout, Rendered, Template};
-use crate::{MethodError, Run, Signature};
+use crate::{MethodError, Run, Signature, row};
 
 /// The judge's prompts, by mode.
 pub(crate) const TEMPLATES: &[Builtin] = &[
@@ -284,11 +284,9 @@ impl<'m> ModelJudge<'m> {
         self.reward.is_some() || self.options.verdict.has_labels()
     }
 
-    /// The row of a verdict: the identifying fields, then the verdict.
-    pub(super) fn row(&self, identity: Value, verdict: &JudgeVerdict) -> serde_json::Result<Value> {
-        let mut row = verdict.row(identity, self.offered)?;
-        row["precision"] = serde_json::to_value(self.model.description().precision)?;
-        Ok(row)
+    /// The fields of a verdict in its row.
+    pub(super) fn row(&self, verdict: &JudgeVerdict) -> Value {
+        row! { ..verdict.row(self.offered), "precision": self.model.description().precision }
     }
 
     /// Reads the verdict from a row of this judge.

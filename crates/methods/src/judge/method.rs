@@ -11,7 +11,7 @@ use super::judging::{ModelJudge, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
 use super::plan::{JudgePlan, UnitVerdict, one_of};
 use super::report::{JudgeResults, VerdictDigest};
-use super::rows::{self, VERDICTS, VerdictIdentity};
+use super::rows::{self, VERDICTS, verdict_identity};
 use super::stage::JudgeStage;
 use super::verdict::Decision;
 use crate::builtin::Builtin;
@@ -155,7 +155,7 @@ and name_a, name_b, ties or min, max.";
         let identity = |number: usize| {
             let (judge, index) = (number / questions.len(), number % questions.len());
             let names = [&*names[judge], judges[judge].template()];
-            json!(VerdictIdentity::new(params, samples, &plan, index, names))
+            verdict_identity(params, samples, &plan, index, names)
         };
         let stage = JudgeStage {
             name: VERDICTS,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::judging::{JudgeQuestion, ModelJudge};
 use super::verdict::JudgeVerdict;
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run, row};
 
 /// A stage with one part, and one row, for each question to each judge.
 pub struct JudgeStage<'a> {
@@ -59,8 +59,8 @@ impl MethodStage for JudgeStage<'_> {
         (self.identity)(number)
     }
 
-    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![self.judge(number).row(self.identity(number), verdict)?])
+    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> Vec<Value> {
+        vec![row! { ..self.identity(number), ..self.judge(number).row(verdict) }]
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {

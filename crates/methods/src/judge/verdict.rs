@@ -11,8 +11,8 @@ use crate::answer_text::{answer_of, answer_text};
 use crate::figures::mean;
 use crate::reward::preferred;
 use crate::scale::one_begins_another;
-use crate::stage::{RowError, flatten_into};
-use crate::{MethodError, RatingScale};
+use crate::stage::RowError;
+use crate::{MethodError, RatingScale, row};
 
 /// The verdicts that a judge may choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,21 +295,16 @@ impl JudgeVerdict {
         Self { decided, answers, prompt_tokens }
     }
 
-    /// The row: the identifying fields, then the verdict.
-    pub fn row(&self, identity: Value, offered: OfferedVerdicts) -> serde_json::Result<Value> {
-        let mut row = identity;
-        match offered {
-            OfferedVerdicts::Pair { .. } => {
-                row["choice"] = json!(self.decided.choice());
-                row["p"] = json!(self.decided.p());
-            }
-            OfferedVerdicts::Ratings(_) => row["rating"] = json!(self.decided.rating()),
+    /// The fields of the row.
+    pub fn row(&self, offered: OfferedVerdicts) -> Value {
+        let decided = match offered {
+            OfferedVerdicts::Pair { .. } => row! { "choice": self.decided.choice(), "p": self.decided.p() },
+            OfferedVerdicts::Ratings(_) => row! { "rating": self.decided.rating() },
+        };
+        row! {
+            ..decided, "mass": self.mass(), ..&self.decided.outcome, "answers": self.answers,
+            "prompt_tokens": self.prompt_tokens,
         }
-        row["mass"] = json!(self.mass());
-        flatten_into(&mut row, &self.decided.outcome)?;
-        row["answers"] = json!(self.answers);
-        row["prompt_tokens"] = json!(self.prompt_tokens);
-        Ok(row)
     }
 
     /// The mean label mass over cycles, if labels were requested.
@@ -628,7 +623,7 @@ mod tests {
             let result = GenerateResult { finish: Some(finish), verdict: Some(verdict), ..generated(text) };
             let said = JudgeVerdict::from_texts(std::slice::from_ref(&result), PAIR, labels);
             // The row contains the same values.
-            let row = said.row(json!({}), PAIR).expect("a row");
+            let row = said.row(PAIR);
             assert_eq!(JudgeVerdict::read(&row, PAIR, labels).expect("sound"), said, "{text}");
             (said.decided.choice(), said.decided.outcome)
         };

@@ -6,8 +6,9 @@ use probity_data::Sample;
 use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Need, Score};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{MethodError, RoleModel};
+use crate::{MethodError, RoleModel, row};
 
 /// Samples as a list of candidates.
 pub(super) struct MetricMaterial<'s> {
@@ -16,21 +17,6 @@ pub(super) struct MetricMaterial<'s> {
     places: Vec<(usize, usize)>,
     /// The same candidates as metric items.
     pub(super) items: Vec<MetricItem<'s>>,
-}
-
-/// A row of `scores.jsonl`.
-#[derive(Serialize)]
-pub(super) struct MetricRow<'a> {
-    item: &'a str,
-    candidate: &'a str,
-    /// The candidate's position in its sample.
-    index: usize,
-    metric: &'a str,
-    score: Option<f64>,
-    outcome: &'static str,
-    /// Why the score is missing, or a caveat.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'static str>,
 }
 
 /// The models for metrics: shared options of all methods with metrics.
@@ -134,18 +120,14 @@ impl<'s> MetricMaterial<'s> {
         name(&self.samples[self.places[item].0])
     }
 
-    /// The row of an item.
-    pub(super) fn row<'a>(&'a self, item: usize, metric: &'a str, score: Score) -> MetricRow<'a> {
+    /// The row of an item in `scores.jsonl`; `why` is the reason for a missing score, or a caveat.
+    pub(super) fn row(&self, item: usize, metric: &str, score: Score) -> Value {
         let (sample, index) = self.places[item];
         let sample = &self.samples[sample];
-        MetricRow {
-            item: &sample.id,
-            candidate: &sample.candidates[index].id,
-            index,
-            metric,
-            score: score.value(),
-            outcome: if score.value().is_some() { "scored" } else { "undefined" },
-            why: score.why(),
+        row! {
+            "item": sample.id, "candidate": sample.candidates[index].id, "index": index, "metric": metric,
+            "score": score.value(), "outcome": if score.value().is_some() { "scored" } else { "undefined" },
+            "why"?: score.why(),
         }
     }
 }

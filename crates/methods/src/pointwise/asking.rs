@@ -4,15 +4,13 @@ use probity_lm::{
     Ask, ClassAnswer, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt,
     ScoreRequest, ScoreResult, SinkError,
 };
-use serde::ser::Error as _;
-use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::answer::Answer;
+use crate::figures::TokenCounts;
 use crate::figures::mean;
 use crate::question::material;
-use crate::stage::flatten_into;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 
@@ -40,22 +38,9 @@ pub(crate) enum PointwiseAsk<'a> {
 pub(super) struct PointwiseReply {
     pub(super) answer: Answer<f64>,
     /// Fields of its row from which the score was read: label probabilities, token counts or generated texts.
-    shown: Map<String, Value>,
+    pub(super) shown: Map<String, Value>,
     /// Generated texts without a score.
     pub(super) unparsed: usize,
-}
-
-impl Serialize for PointwiseReply {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let row = || -> serde_json::Result<Value> {
-            let mut row = json!({ "score": self.answer.value });
-            flatten_into(&mut row, &self.answer.outcome)?;
-            flatten_into(&mut row, &self.shown)?;
-            row["prompt_tokens"] = json!(self.answer.prompt_tokens);
-            Ok(row)
-        };
-        row().map_err(S::Error::custom)?.serialize(serializer)
-    }
 }
 
 /// Receives the reply to one question.
@@ -63,9 +48,9 @@ pub(super) type KeepReply<'k> =
     dyn FnMut(usize, PointwiseReply, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 impl PointwiseReply {
-    fn new(answer: Answer<f64>, prompt_tokens: Option<usize>, field: &str, shown: Value) -> Self {
+    fn new(answer: Answer<f64>, counts: TokenCounts, field: &str, shown: Value) -> Self {
         let shown = Map::from_iter([(field.to_owned(), shown)]);
-        Self { answer: Answer { prompt_tokens, ..answer }, shown, unparsed: 0 }
+        Self { answer: Answer { counts, ..answer }, shown, unparsed: 0 }
     }
 
     fn from_labels(result: &ScoreResult, read: &ReadLabels<'_>) -> Self {
@@ -88,7 +73,7 @@ impl PointwiseReply {
             score => Answer { value: score.and_then(Result::ok), ..Answer::none(result.outcome.clone()) },
         };
         let tokens = json!(found.map(|found| found.token_logprobs.len()));
-        Self::new(answer, Some(result.prompt_tokens), "tokens", tokens)
+        Self::new(answer, TokenCounts::of_prompt(result.prompt_tokens), "tokens", tokens)
     }
 
     fn from_classes(result: &ScoreResult, read: &dyn Fn(&ClassAnswer) -> f64) -> Self {
@@ -96,7 +81,7 @@ impl PointwiseReply {
         let logits: Option<Map<String, Value>> =
             classes.map(|answer| answer.classes.iter().map(|class| (class.name.clone(), json!(class.logit))).collect());
         let answer = Answer { value: classes.map(read), ..Answer::none(result.outcome.clone()) };
-        Self::new(answer, Some(result.prompt_tokens), "classes", json!(logits))
+        Self::new(answer, TokenCounts::of_prompt(result.prompt_tokens), "classes", json!(logits))
     }
 
     /// The mean over the texts with a score. An answer that ends at once has no score; any other missing text keeps the
@@ -117,8 +102,8 @@ impl PointwiseReply {
             (None, None) => Answer::none(readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
         };
         let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
-        let prompt_tokens = results.first().map(|result| result.prompt_tokens);
-        Self { unparsed, ..Self::new(answer, prompt_tokens, "texts", json!(texts)) }
+        let counts = results.first().map(TokenCounts::from).unwrap_or_default();
+        Self { unparsed, ..Self::new(answer, counts, "texts", json!(texts)) }
     }
 }
 

@@ -90,8 +90,8 @@ impl<'a> Pointwise<'a> {
         let mut rows: Vec<Option<PointwiseRow<'a>>> = vec![None; places.len()];
         // Rows without questions are written first, since no answer triggers them.
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
-            let row = self.row(*place, Vec::new(), precision);
-            run.row(SCORES, index, &row)?;
+            let row = self.row(*place, Vec::new());
+            run.row(SCORES, index, &self.written(&row, precision))?;
             rows[index] = Some(row);
         }
         let places_asked: Vec<(CandidatePlace, PointwiseQuestion)> =
@@ -105,8 +105,8 @@ impl<'a> Pointwise<'a> {
             if open[question.row] > 0 {
                 return Ok(());
             }
-            let row = self.row(places[question.row], std::mem::take(of_row).into_iter().flatten().collect(), precision);
-            write_row(output, SCORES, question.row, &row)?;
+            let row = self.row(places[question.row], std::mem::take(of_row).into_iter().flatten().collect());
+            write_row(output, SCORES, question.row, &self.written(&row, precision))?;
             rows[question.row] = Some(row);
             Ok(())
         })?;

@@ -3,29 +3,16 @@
 use std::collections::BTreeMap;
 
 use probity_stats::{Correlation, per_context};
-use serde::Serialize;
 
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::figures::{mean, number};
-use crate::{MethodError, Run, Table, cells};
+use crate::{MethodError, Run, Table, cells, row};
 
 /// The table of all answers.
 const CHECKLIST: &str = "checklist";
 /// Answers that differ by less than this over all candidates do not discriminate.
 const ALIKE: f64 = 0.05;
-
-/// An answer in the format of a score table.
-#[derive(Serialize)]
-struct QuestionRow<'a> {
-    item: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attribute: Option<&'a str>,
-    candidate: &'a str,
-    /// The question.
-    metric: &'a str,
-    score: Option<f64>,
-}
 
 /// The answers to a question about a sample's candidates, each with gold if available.
 type AnsweredSample = Vec<(f64, Option<f64>)>;
@@ -45,8 +32,11 @@ impl Pointwise<'_> {
         for (place, row) in places.iter().zip(rows) {
             let attribute = self.attributes.get(place.group).map(String::as_str);
             for (metric, score) in self.answers(place.group, row) {
-                let (item, candidate) = (&*self.samples[place.item].id, &*self.candidate(*place).id);
-                answers.push(QuestionRow { item, attribute, candidate, metric, score });
+                let (item, candidate) = (&self.samples[place.item].id, &self.candidate(*place).id);
+                // As in a table of scores, with the question as the metric.
+                answers.push(row! {
+                    "item": item, "attribute"?: attribute, "candidate": candidate, "metric": metric, "score": score,
+                });
             }
         }
         run.table(CHECKLIST, answers.len())?;

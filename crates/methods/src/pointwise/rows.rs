@@ -1,45 +1,45 @@
 //! Combines a candidate's answers into a row.
 
 use probity_lm::{Outcome, Precision};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::asking::{PointwiseAsk, PointwiseReply};
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::answer::Answer;
 use crate::figures::mean;
+use crate::row;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct PointwiseAnswer<'a> {
     /// The template's index; templates with different questions may share a name.
-    #[serde(skip)]
     number: usize,
     template: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
-    #[serde(flatten)]
     pub(super) reply: PointwiseReply,
 }
 
+impl PointwiseAnswer<'_> {
+    fn row(&self) -> Value {
+        let Self { template, question, reference, reply: PointwiseReply { answer, shown, .. }, .. } = self;
+        row! {
+            "template": template, "question"?: question, "reference"?: reference, "score": answer.value,
+            ..&answer.outcome, ..shown, "prompt_tokens": answer.counts.prompt_tokens,
+        }
+    }
+}
+
 /// A candidate's score for one group, once all of its answers have arrived.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct PointwiseRow<'a> {
     item: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     attribute: Option<&'a str>,
     candidate: &'a str,
     index: usize,
     pub(super) score: Option<f64>,
-    #[serde(skip)]
+    /// The mean over templates; absent if labels are not requested.
     pub(super) mass: Option<f64>,
-    #[serde(flatten)]
     pub(super) outcome: Outcome,
-    precision: Precision,
-    /// The mass, if labels are requested.
-    #[serde(flatten)]
-    shown: Map<String, Value>,
     pub(super) answers: Vec<PointwiseAnswer<'a>>,
 }
 
@@ -62,12 +62,7 @@ impl<'a> Pointwise<'a> {
 
     /// The best answer per template over references, then the mean over templates. If a template has no score, the row
     /// has none: a mean over fewer templates would not be comparable.
-    pub(super) fn row(
-        &self,
-        place: CandidatePlace,
-        answers: Vec<PointwiseAnswer<'a>>,
-        precision: Precision,
-    ) -> PointwiseRow<'a> {
+    pub(super) fn row(&self, place: CandidatePlace, answers: Vec<PointwiseAnswer<'a>>) -> PointwiseRow<'a> {
         let mut best: Vec<&Answer<f64>> = Vec::new();
         // The answers of a template are adjacent.
         for of_template in answers.chunk_by(|a, b| a.number == b.number) {
@@ -85,19 +80,17 @@ impl<'a> Pointwise<'a> {
         let attribute = if self.names_attribute { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];
         let candidate = &self.candidate(place).id;
-        let asked = matches!(self.asking, PointwiseAsk::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
-        let shown = asked.into_iter().collect();
-        PointwiseRow {
-            item: &sample.id,
-            attribute,
-            candidate,
-            index: place.candidate,
-            score,
-            mass,
-            outcome,
-            precision,
-            shown,
-            answers,
+        PointwiseRow { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, answers }
+    }
+
+    /// The row in `scores`.
+    pub(super) fn written(&self, of: &PointwiseRow<'_>, precision: Precision) -> Value {
+        let has_mass = matches!(self.asking, PointwiseAsk::Labels { .. });
+        row! {
+            "item": of.item, "attribute"?: of.attribute, "candidate": of.candidate, "index": of.index,
+            "score": of.score, ..&of.outcome, "precision": precision,
+            ..has_mass.then(|| row! { "mass": of.mass }),
+            "answers": of.answers.iter().map(PointwiseAnswer::row).collect::<Vec<_>>(),
         }
     }
 }

@@ -11,7 +11,6 @@ mod texts;
 
 use probity_data::Sample;
 use probity_lm::{did_you_mean, nearest};
-use serde::Serialize;
 use serde_json::json;
 
 pub(crate) use options::AttackParams;
@@ -20,7 +19,7 @@ use crate::builtin::Builtin;
 use crate::defence::{Defence, signed};
 use crate::defended::PARAPHRASE;
 use crate::question::{first_duplicate, short_hash};
-use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature};
+use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature, row};
 use figures::{ItemVerdicts, PromptFigures};
 use items::{AttackedItem, Variants};
 use target::Target;
@@ -137,18 +136,6 @@ fn defences<'p>(params: &'p AttackParams, targets: &[Target]) -> Result<Vec<Opti
     Ok(std::iter::once(None).chain(params.defence.iter().map(Some)).collect())
 }
 
-#[derive(Serialize)]
-struct AttackedRow<'a> {
-    method: &'a str,
-    defence: &'a str,
-    item: &'a str,
-    candidate: &'a str,
-    /// `none` for the unchanged candidates.
-    attack: &'a str,
-    #[serde(flatten)]
-    attacked: ItemVerdicts,
-}
-
 fn write_items(
     found: &[PromptFigures],
     items: &[AttackedItem<'_>],
@@ -156,18 +143,15 @@ fn write_items(
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
     run.table(ATTACKED, found.len() * items.len() * (1 + attacks.len()))?;
+    // `none` for the unchanged candidates.
     let names = || std::iter::once("none").chain(attacks.iter().map(|attack| attack.name.as_str()));
     let mut index = 0;
     for one in found {
         for (item, (plain, of_item)) in items.iter().zip(one.plain.iter().zip(&one.items)) {
             for (attack, attacked) in names().zip(std::iter::once(plain).chain(of_item)) {
-                let row = AttackedRow {
-                    method: &one.method,
-                    defence: &one.defence,
-                    item: &item.sample.id,
-                    candidate: &item.attacked.id,
-                    attack,
-                    attacked: *attacked,
+                let row = row! {
+                    "method": one.method, "defence": one.defence, "item": item.sample.id,
+                    "candidate": item.attacked.id, "attack": attack, ..attacked,
                 };
                 run.row(ATTACKED, index, &row)?;
                 index += 1;

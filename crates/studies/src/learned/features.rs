@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::prompts::ReadingPrompts;
 use super::surface::{SURFACE, surface};
-use crate::stage::{flatten_into, row_outcome};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::figures::TokenCounts;
+use crate::stage::row_outcome;
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run, row};
 
 /// Statistics of token log-probabilities (nats): given the context, without it (`bare`), and the gain by token. The
 /// first equals the score of `gpt-score`.
@@ -60,8 +61,8 @@ pub(super) struct CandidateFeatures {
     pub(super) state: Option<PooledState>,
     pub(super) comparison: Option<PooledState>,
     pub(super) outcome: Outcome,
-    pub(super) prompt_tokens: Option<usize>,
-    pub(super) tokens: Option<usize>,
+    /// Tokens of all prompts, and of the text.
+    pub(super) counts: TokenCounts,
 }
 
 /// The stage that reads candidates.
@@ -102,8 +103,7 @@ impl<'a> FeatureStage<'a> {
             state: None,
             comparison: None,
             outcome,
-            prompt_tokens: None,
-            tokens: None,
+            counts: TokenCounts::default(),
         }
     }
 
@@ -143,14 +143,15 @@ impl<'a> FeatureStage<'a> {
     fn combine_answers(&self, number: usize, answers: &[(FeatureRequest, ScoreResult)]) -> CandidateFeatures {
         let of = |asked: FeatureRequest| answers.iter().find(|(known, _)| *known == asked).map(|(_, result)| result);
         let known = self.without_model(number, Outcome::Scored);
-        let prompt_tokens = Some(answers.iter().map(|(_, result)| result.prompt_tokens).sum());
-        let known = CandidateFeatures { prompt_tokens, ..known };
+        let counts = TokenCounts::of_prompt(answers.iter().map(|(_, result)| result.prompt_tokens).sum());
+        let known = CandidateFeatures { counts, ..known };
         if let Some((_, failed)) = answers.iter().find(|(_, result)| result.continuation().is_none()) {
             return CandidateFeatures { outcome: failed.outcome.clone(), ..known };
         }
         let state = |asked: FeatureRequest| of(asked)?.reading()?.states.first().cloned();
         let text = of(FeatureRequest::Reading).and_then(ScoreResult::continuation);
-        let known = CandidateFeatures { tokens: text.map(|text| text.token_ids.len()), ..known };
+        let counts = TokenCounts { tokens: text.map(|text| text.token_ids.len()), ..counts };
+        let known = CandidateFeatures { counts, ..known };
         let likelihood = text
             .zip(of(FeatureRequest::Bare).and_then(ScoreResult::continuation))
             .map(|(text, bare)| likelihood(text, bare));
@@ -288,18 +289,13 @@ impl MethodStage for FeatureStage<'_> {
         json!({ "item": self.candidates[number].0.id, "candidate": self.candidate(number).id })
     }
 
-    fn rows(&self, number: usize, of: &CandidateFeatures) -> serde_json::Result<Vec<Value>> {
-        let mut row = self.identity(number);
-        row["likelihood"] = json!(of.likelihood.as_ref().map(|values| named(&LIKELIHOOD, values)));
-        row["surface"] = json!(named(&SURFACE, &of.surface));
-        row["state"] = json!(of.state);
-        if self.wanted.comparison.is_some() {
-            row["comparison"] = json!(of.comparison);
-        }
-        flatten_into(&mut row, &of.outcome)?;
-        row["prompt_tokens"] = json!(of.prompt_tokens);
-        row["tokens"] = json!(of.tokens);
-        Ok(vec![row])
+    fn rows(&self, number: usize, of: &CandidateFeatures) -> Vec<Value> {
+        let likelihood = of.likelihood.as_ref().map(|values| named(&LIKELIHOOD, values));
+        let comparison = self.wanted.comparison.map(|_| row! { "comparison": of.comparison });
+        vec![row! {
+            ..self.identity(number), "likelihood": likelihood, "surface": named(&SURFACE, &of.surface),
+            "state": of.state, ..comparison, ..&of.outcome, ..of.counts,
+        }]
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<CandidateFeatures, RowError> {
@@ -308,10 +304,8 @@ impl MethodStage for FeatureStage<'_> {
             likelihood: Option<Map<String, Value>>,
             state: Option<PooledState>,
             comparison: Option<PooledState>,
-            prompt_tokens: Option<usize>,
-            tokens: Option<usize>,
         }
-        let Given { likelihood, state, comparison, prompt_tokens, tokens } = from_value(&rows[0])?;
+        let Given { likelihood, state, comparison } = from_value(&rows[0])?;
         let outcome = row_outcome(&rows[0])?;
         let value = |given: &Map<String, Value>, name: &str| {
             let value = given.get(name).and_then(Value::as_f64);
@@ -329,7 +323,7 @@ impl MethodStage for FeatureStage<'_> {
             check_state("comparison", comparison.as_ref(), self.wanted.comparison.filter(|_| asks))?;
         }
         let known = self.without_model(number, outcome);
-        Ok(CandidateFeatures { likelihood, state, comparison, prompt_tokens, tokens, ..known })
+        Ok(CandidateFeatures { likelihood, state, comparison, counts: from_value(&rows[0])?, ..known })
     }
 
     fn stand_in(&self, number: usize) -> CandidateFeatures {

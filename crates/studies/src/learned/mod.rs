@@ -27,7 +27,7 @@ use crate::{Input, Method, MethodError, MethodReport, Run, Signature, StageSpec}
 use features::{CandidateFeatures, FEATURES, WantedFeatures};
 use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
-use report::{LearntSubject, PredictionRow};
+use report::LearntSubject;
 use study::HeadStudy;
 use subject::{Subject, check_labels};
 use table::{FeaturedCandidates, GivenScores};
@@ -232,5 +232,5 @@ fn write(learnt: &[LearntSubject<'_>], run: &mut Run<'_>) -> Result<(), MethodEr
     }
     run.table(PREDICTIONS, learnt.iter().map(|one| one.subject.labels()).sum())?;
     let rows = learnt.iter().flat_map(LearntSubject::predictions);
-    rows.enumerate().try_for_each(|(index, row): (usize, PredictionRow<'_>)| run.row(PREDICTIONS, index, &row))
+    rows.enumerate().try_for_each(|(index, row)| run.row(PREDICTIONS, index, &row))
 }

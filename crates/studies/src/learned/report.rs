@@ -1,7 +1,6 @@
 //! The report of `learn`.
 
 use probity_lm::text::{counted, fixed};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::head_file::LearnedHead;
@@ -10,7 +9,7 @@ use super::subject::{Agreement, RowPlace, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::figures::{bounds, decimals, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodReport, RunScores, Signature, Table, Trust, cells};
+use crate::{Conclusion, Headline, MethodReport, RunScores, Signature, Table, Trust, cells, row};
 
 /// With fewer labels the result is largely chance.
 const FEW_LABELS: usize = 50;
@@ -22,29 +21,17 @@ pub(super) struct LearntSubject<'a> {
     pub(super) head: LearnedHead,
 }
 
-/// The prediction of a label by a head that was fitted without it.
-#[derive(Serialize)]
-pub(super) struct PredictionRow<'a> {
-    attribute: &'a str,
-    #[serde(flatten)]
-    place: RowPlace<'a>,
-    /// The human label; 1 for a pair, whose first is preferred.
-    label: f64,
-    predicted: Option<f64>,
-    /// The penalty of that head.
-    alpha: Option<f64>,
-    fold: usize,
-}
-
 impl<'a> LearntSubject<'a> {
-    pub(super) fn predictions(&'a self) -> impl Iterator<Item = PredictionRow<'a>> {
-        (0..self.subject.labels()).map(|row| PredictionRow {
-            attribute: self.subject.name(),
-            place: self.subject.places[row],
-            label: self.subject.target[row],
-            predicted: self.study.predicted[row].map(|one| one.value),
-            alpha: self.study.predicted[row].map(|one| one.alpha),
-            fold: self.study.folds.part[self.subject.groups[row]],
+    /// The predictions of labels by heads that were fitted without them. The label of a pair, whose first is preferred,
+    /// is 1; `alpha` is the penalty of that head.
+    pub(super) fn predictions(&'a self) -> impl Iterator<Item = Value> + 'a {
+        (0..self.subject.labels()).map(|row| {
+            row! {
+                "attribute": self.subject.name(), ..self.subject.places[row], "label": self.subject.target[row],
+                "predicted": self.study.predicted[row].map(|one| one.value),
+                "alpha": self.study.predicted[row].map(|one| one.alpha),
+                "fold": self.study.folds.part[self.subject.groups[row]],
+            }
         })
     }
 

@@ -4,7 +4,6 @@ use probity_data::Sample;
 use probity_learn::FeatureTable;
 use probity_lm::text::{counted, fixed};
 use probity_lm::{ModelDescription, Outcome};
-use serde::Serialize;
 use serde_json::json;
 
 use super::head_file::{LearnedHead, read_heads};
@@ -16,23 +15,11 @@ use crate::conclusion::ConclusionCase;
 use crate::figures::{mean, number};
 use crate::gold::{self, GoldUse};
 use crate::question::short_hash;
-use crate::{Headline, MethodError, MethodReport, Run, Signature, Table, Trust, cells};
+use crate::{Headline, MethodError, MethodReport, Run, Signature, Table, Trust, cells, row};
 
 const SCORES: &str = "scores";
 /// The share of texts outside the training distribution above which a warning is shown.
 const MANY_FAR: f64 = 0.1;
-
-/// A candidate's score.
-#[derive(Serialize)]
-struct LearnedScoreRow<'a> {
-    item: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attribute: Option<&'a str>,
-    candidate: &'a str,
-    index: usize,
-    score: Option<f64>,
-    outcome: &'static str,
-}
 
 /// The requested heads.
 pub(super) fn heads(params: &LearnedParams) -> Result<Vec<LearnedHead>, MethodError> {
@@ -135,14 +122,9 @@ pub(super) fn score(
         for (sample, scores) in samples.iter().zip(&scores) {
             for (place, (candidate, score)) in sample.candidates.iter().zip(scores).enumerate() {
                 let outcome = if score.is_some() { Outcome::Scored.name() } else { "no_features" };
-                let attribute = head.attribute.as_deref();
-                let row = LearnedScoreRow {
-                    item: &sample.id,
-                    attribute,
-                    candidate: &candidate.id,
-                    index: place,
-                    score: *score,
-                    outcome,
+                let row = row! {
+                    "item": sample.id, "attribute"?: head.attribute, "candidate": candidate.id, "index": place,
+                    "score": score, "outcome": outcome,
                 };
                 run.row(SCORES, index, &row)?;
                 index += 1;

@@ -5,11 +5,12 @@ use probity_lm::{GenerateRequest, GenerateResult, LanguageModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::figures::TokenCounts;
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
 use crate::written::{WrittenOutcome, dry_text};
-use crate::{MethodError, RowError};
+use crate::{MethodError, RowError, row};
 
 /// The name of the stage and of its table.
 pub(super) const AIUS: &str = "aius";
@@ -24,8 +25,7 @@ pub(super) struct Aius {
     pub(super) ended: ListedOutcome,
     /// Duplicate lines, which count once.
     pub(super) repeated: usize,
-    pub(super) prompt_tokens: Option<usize>,
-    pub(super) tokens: Option<usize>,
+    pub(super) counts: TokenCounts,
 }
 
 /// The outcome of a critique without claims.
@@ -35,7 +35,7 @@ impl Aius {
     /// Claims from another source.
     pub(super) fn from_claims(claims: Vec<String>) -> Self {
         let ended = ListedOutcome::new(WrittenOutcome::Written, claims.len(), NO_AIUS);
-        Self { claims, ended, repeated: 0, prompt_tokens: None, tokens: None }
+        Self { claims, ended, repeated: 0, counts: TokenCounts::default() }
     }
 
     fn none(ended: ListedOutcome) -> Self {
@@ -51,8 +51,7 @@ impl Aius {
         let written = if claims.len() > most { WrittenOutcome::Truncated } else { written };
         let ended = ListedOutcome::new(written, claims.len(), NO_AIUS);
         claims.truncate(most);
-        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { claims, ended, repeated, prompt_tokens, tokens }
+        Self { claims, ended, repeated, counts: result.into() }
     }
 }
 
@@ -112,19 +111,12 @@ impl Readout for AiusReadout<'_> {
     }
 
     /// A critique without claims has one row with the reason.
-    fn rows(&self, _: usize, identity: Value, aius: &Aius) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, aius: &Aius) -> Vec<Value> {
         let row = |place: usize, claim: Option<&String>| {
-            let mut row = identity.clone();
-            row["number"] = json!(place);
-            row["aiu"] = json!(claim);
-            aius.ended.write_into(&mut row)?;
-            row["repeated"] = json!(aius.repeated);
-            row["prompt_tokens"] = json!(aius.prompt_tokens);
-            row["tokens"] = json!(aius.tokens);
-            Ok(row)
+            row! { "number": place, "aiu": claim, ..aius.ended.fields(), "repeated": aius.repeated, ..aius.counts }
         };
         if aius.claims.is_empty() {
-            return Ok(vec![row(0, None)?]);
+            return vec![row(0, None)];
         }
         aius.claims.iter().enumerate().map(|(place, claim)| row(place, Some(claim))).collect()
     }
@@ -153,8 +145,7 @@ impl Readout for AiusReadout<'_> {
         if claims.len() > self.most {
             return Err(format!("the critique has {} claims, but --most-aius is {}", claims.len(), self.most).into());
         }
-        let GivenAiu { repeated, prompt_tokens, tokens, .. } = given;
-        Ok(Aius { claims, ended, repeated: repeated.unwrap_or(0), prompt_tokens, tokens })
+        Ok(Aius { claims, ended, repeated: given.repeated.unwrap_or(0), counts: from_value(first)? })
     }
 
     fn stand_in(&self, number: usize) -> Aius {
@@ -171,8 +162,6 @@ struct GivenAiu {
     number: Option<usize>,
     aiu: Option<String>,
     repeated: Option<usize>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 #[cfg(test)]

@@ -106,5 +106,5 @@ fn of_marker(result: &GenerateResult) -> Answer<usize> {
 
 fn with_rationale(answer: Answer<usize>, result: &GenerateResult) -> Answer<usize> {
     let text = result.outcome.has_text().then(|| result.text.trim().to_owned());
-    Answer { text, prompt_tokens: Some(result.prompt_tokens), tokens: Some(result.token_ids.len()), ..answer }
+    Answer { text, counts: result.into(), ..answer }
 }

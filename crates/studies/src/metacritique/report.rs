@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use probity_data::Sample;
 use probity_lm::text::{counted, fixed, thousands};
 use probity_stats::{Resampling, order};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::accuracy::AccuracyFigures;
@@ -20,6 +19,7 @@ use crate::figures::{Mass, mean, number};
 use crate::thresholds::FEW_UNITS;
 use crate::{
     Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, cells, gold,
+    row,
 };
 
 /// The table of scores.
@@ -72,21 +72,6 @@ struct WholeCritiques<'a> {
     ratings: Vec<f64>,
     /// One value per pair: 1, ½ or 0.
     won: Vec<f64>,
-}
-
-/// A row of the table of scores.
-#[derive(Serialize)]
-struct CritiqueScoreRow<'a> {
-    item: &'a str,
-    candidate: &'a str,
-    attribute: &'static str,
-    score: Option<f64>,
-    /// Under the other convention for unreadable labels.
-    other_convention: Option<f64>,
-    /// The labels of the score; absent for F1, which combines both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    claims: Option<Tally>,
-    outcome: &'static str,
 }
 
 impl<'a> CritiqueFindings<'a> {
@@ -196,31 +181,22 @@ impl<'a> CritiqueFindings<'a> {
         for (place, ((sample, candidate), tally)) in places.iter().zip(&self.tallies).enumerate() {
             let scores = tally.scores(self.params.unread).all();
             let others = tally.scores(self.other_convention()).all();
+            // F1 combines the labels of both.
             let claims = [Some(tally.precision), Some(tally.recall), None];
+            let row = |attribute: &str, score: Option<f64>, other: Option<f64>, claims: Option<Tally>, without: &str| {
+                let outcome = if score.is_some() { "scored" } else { without };
+                row! {
+                    "item": sample.id, "candidate": candidate.id, "attribute": attribute, "score": score,
+                    "other_convention": other, "claims"?: claims, "outcome": outcome,
+                }
+            };
             for (number, attribute) in SCORES.into_iter().enumerate() {
-                let row = CritiqueScoreRow {
-                    item: &sample.id,
-                    candidate: &candidate.id,
-                    attribute,
-                    score: scores[number],
-                    other_convention: others[number],
-                    claims: claims[number],
-                    outcome: if scores[number].is_some() { "scored" } else { "no_aius" },
-                };
+                let row = row(attribute, scores[number], others[number], claims[number], "no_aius");
                 run.row(SCORES_TABLE, index, &row)?;
                 index += 1;
             }
             if let Some(single) = &self.single {
-                let row = CritiqueScoreRow {
-                    item: &sample.id,
-                    candidate: &candidate.id,
-                    attribute: "single",
-                    score: single[place],
-                    other_convention: single[place],
-                    claims: None,
-                    outcome: if single[place].is_some() { "scored" } else { "unparsed" },
-                };
-                run.row(SCORES_TABLE, index, &row)?;
+                run.row(SCORES_TABLE, index, &row("single", single[place], single[place], None, "unparsed"))?;
                 index += 1;
             }
         }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::questions::Turn;
+use crate::figures::TokenCounts;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::question::short_hash;
@@ -99,7 +100,7 @@ impl GivenAnswers {
         }
         let text = answer.trim().to_owned();
         let ended = if text.is_empty() { WrittenOutcome::Empty } else { WrittenOutcome::Written };
-        Ok(WrittenText { text, ended, finish: None, prompt_tokens: None, tokens: None })
+        Ok(WrittenText { text, ended, finish: None, counts: TokenCounts::default() })
     }
 }
 
@@ -183,8 +184,8 @@ impl Readout for AnswersReadout<'_> {
         }
     }
 
-    fn rows(&self, number: usize, identity: Value, answer: &WrittenText) -> serde_json::Result<Vec<Value>> {
-        self.written.rows(number, identity, answer)
+    fn rows(&self, number: usize, answer: &WrittenText) -> Vec<Value> {
+        self.written.rows(number, answer)
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<WrittenText, RowError> {

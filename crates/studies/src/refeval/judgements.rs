@@ -71,8 +71,7 @@ fn of_json(result: &GenerateResult) -> Answer<usize> {
         Some(JudgementJson { reason, verdict }) => (Some(verdict as usize), Some(reason)),
         None => (None, None),
     };
-    let Answer { outcome, prompt_tokens, tokens, .. } = answer;
-    Answer { value, text, prompt_tokens, tokens, ..Answer::none(outcome) }
+    Answer { value, text, counts: answer.counts, ..Answer::none(answer.outcome) }
 }
 
 /// An answer with a unit that its question asks for.

@@ -151,7 +151,7 @@ recall of each document) and `summary.json`.";
         let mut tokens: BTreeMap<&'static str, TokenTally> = BTreeMap::new();
         for one in &found.parts {
             outcomes.add_named(one.ended.counted());
-            tokens.entry(UNITS).or_default().add(one.prompt_tokens, one.tokens);
+            tokens.entry(UNITS).or_default().add(one.counts);
         }
         let (mut units, again) = Unit::all(&passages, &found.parts);
         if !params.no_weights {
@@ -162,7 +162,7 @@ recall of each document) and `summary.json`.";
             let weights = run.stage(&stage)?.parts;
             for weight in &weights {
                 outcomes.add(&weight.outcome);
-                tokens.entry(WEIGHTED).or_default().add(weight.prompt_tokens, None);
+                tokens.entry(WEIGHTED).or_default().add(weight.counts);
             }
             let open = units.iter_mut().filter(|unit| unit.vital.is_none());
             open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.value.map(|option| option == 0));
@@ -190,7 +190,7 @@ recall of each document) and `summary.json`.";
         let blind = if params.has(RefEvalBaseline::NoReference) {
             let parts = run.stage(&baselines::no_reference(&work, &results.asked, &results.key)?)?.parts;
             for verdict in &parts {
-                results.tokens.entry(NO_REFERENCE).or_default().add(verdict.prompt_tokens, None);
+                results.tokens.entry(NO_REFERENCE).or_default().add(verdict.counts);
             }
             Some(parts)
         } else {

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::units::Unit;
 use super::words::{asks, count_words, same_words, telling_words};
-use crate::RowError;
+use crate::figures::TokenCounts;
 use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
-use crate::stage::flatten_into;
 use crate::written::{WrittenOutcome, dry_text};
+use crate::{RowError, row};
 
 /// The maximum number of units shown when a cluster is named.
 const SHOWN: usize = 8;
@@ -106,8 +106,7 @@ pub(super) struct ExamQuestion {
     /// The units named by the model that the question leaks.
     pub(super) leaked: Vec<usize>,
     pub(super) ended: QuestionOutcome,
-    pub(super) prompt_tokens: Option<usize>,
-    pub(super) tokens: Option<usize>,
+    pub(super) counts: TokenCounts,
 }
 
 /// The outcome of a question.
@@ -154,8 +153,7 @@ struct QuestionJson {
 
 impl ExamQuestion {
     fn none(ended: QuestionOutcome, result: &GenerateResult) -> Self {
-        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { text: String::new(), targets: Vec::new(), leaked: Vec::new(), ended, prompt_tokens, tokens }
+        Self { text: String::new(), targets: Vec::new(), leaked: Vec::new(), ended, counts: result.into() }
     }
 
     fn parse(result: &GenerateResult, units: &[&str], words: usize) -> Self {
@@ -170,8 +168,7 @@ impl ExamQuestion {
             return Self::none(QuestionOutcome::Unparsed, result);
         };
         let targets = targets.into_iter().map(|target| target - 1).collect();
-        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { prompt_tokens, tokens, ..Self::checked(&question, targets, units, words) }
+        Self { counts: result.into(), ..Self::checked(&question, targets, units, words) }
     }
 
     /// Validates a question for these units.
@@ -188,7 +185,7 @@ impl ExamQuestion {
             () if targets.is_empty() => QuestionOutcome::NoTarget,
             () => QuestionOutcome::Asked,
         };
-        Self { text, targets, leaked, ended, prompt_tokens: None, tokens: None }
+        Self { text, targets, leaked, ended, counts: TokenCounts::default() }
     }
 }
 
@@ -287,22 +284,19 @@ impl Readout for QuestionReadout<'_> {
         self.unless_repeated(number, ExamQuestion::parse(result, &self.texts(number), self.words as usize))
     }
 
-    fn rows(&self, number: usize, identity: Value, question: &ExamQuestion) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, number: usize, question: &ExamQuestion) -> Vec<Value> {
         let wanted = &self.wanted[number];
         let ids = |targets: &[usize]| -> Vec<&str> {
             targets.iter().map(|target| self.units[wanted.units[*target]].id.as_str()).collect()
         };
-        let mut row = identity;
-        row["question"] = json!(question.text);
-        row["targets"] = json!(ids(&question.targets));
-        row["leaked"] = json!(ids(&question.leaked));
-        row["outcome"] = json!(question.ended.name());
-        if let QuestionOutcome::Text(ended) = &question.ended {
-            flatten_into(&mut row, ended)?;
-        }
-        row["prompt_tokens"] = json!(question.prompt_tokens);
-        row["tokens"] = json!(question.tokens);
-        Ok(vec![row])
+        let ended = match &question.ended {
+            QuestionOutcome::Text(ended) => json!(ended),
+            other => json!({ "outcome": other.name() }),
+        };
+        vec![row! {
+            "question": question.text, "targets": ids(&question.targets), "leaked": ids(&question.leaked), ..ended,
+            ..question.counts,
+        }]
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<ExamQuestion, RowError> {
@@ -318,15 +312,14 @@ impl Readout for QuestionReadout<'_> {
             named.push(target);
         }
         let checked = ExamQuestion::checked(&given.question, named, &self.texts(number), self.words as usize);
-        let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
-        let ended = match outcome.as_deref() {
+        let ended = match given.outcome.as_deref() {
             Some("unparsed") => QuestionOutcome::Unparsed,
             Some("empty" | "truncated" | "too_long" | "altered" | "not_finite") => {
                 QuestionOutcome::Text(from_value(&rows[0])?)
             }
             _ => checked.ended.clone(),
         };
-        Ok(self.unless_repeated(number, ExamQuestion { ended, prompt_tokens, tokens, ..checked }))
+        Ok(self.unless_repeated(number, ExamQuestion { ended, counts: from_value(&rows[0])?, ..checked }))
     }
 
     /// A question for all of its units.
@@ -336,8 +329,7 @@ impl Readout for QuestionReadout<'_> {
             targets: (0..self.wanted[number].units.len()).collect(),
             leaked: Vec::new(),
             ended: QuestionOutcome::Asked,
-            prompt_tokens: None,
-            tokens: None,
+            counts: TokenCounts::default(),
         }
     }
 }
@@ -350,8 +342,6 @@ struct GivenQuestion {
     #[serde(default)]
     leaked: Vec<String>,
     outcome: Option<String>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use probity_analysis::plot::{Drawing, Plot, Point, SERIES, Series};
 use probity_data::{Candidate, Sample};
 use probity_lm::text::{counted, fixed, thousands};
-use serde::Serialize;
 use serde_json::json;
 
 use super::baselines::{ParterFigures, by_unit};
@@ -21,7 +20,7 @@ use super::work::{ExaminationResults, RefEvalWork};
 use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, row};
 
 /// The table of units.
 const KNOWLEDGE: &str = "knowledge";
@@ -46,45 +45,8 @@ pub(super) struct ExaminationFindings<'a> {
     pub(super) unused: usize,
 }
 
-/// The result of a unit.
-#[derive(Serialize)]
-struct UnitRow<'a> {
-    unit: &'a str,
-    document: &'a str,
-    text: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weight: Option<&'static str>,
-    /// `correct`, `incorrect`, or null if not covered.
-    verdict: Option<&'static str>,
-    /// The human verdict, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gold: Option<&'static str>,
-    round: Option<usize>,
-    turn: Option<usize>,
-    /// Questions that asked for it, and answers to them that did not cover it.
-    asked: usize,
-    ignored: usize,
-    /// Its position on the map of units.
-    x: Option<f64>,
-    y: Option<f64>,
-}
-
 /// The table of documents.
 const SCORES: &str = "scores";
-
-/// A figure of a document.
-#[derive(Serialize)]
-struct DocumentFigures<'a> {
-    item: &'a str,
-    attribute: &'static str,
-    /// The examined model.
-    candidate: &'a str,
-    /// Absent if the denominator is zero.
-    score: Option<f64>,
-    outcome: &'static str,
-    /// The denominator.
-    units: usize,
-}
 
 /// With at least this many judgements, a judge that detects omissions leaves more than the share `HARDLY` of units
 /// open.
@@ -229,19 +191,16 @@ impl ExaminationFindings<'_> {
         run.table(KNOWLEDGE, self.work.units.len())?;
         for (index, (unit, state)) in self.work.units.iter().zip(&self.results.units).enumerate() {
             let place = places.get(index);
-            let row = UnitRow {
-                unit: &unit.id,
-                document: &self.work.passages[unit.passage].document,
-                text: &unit.text,
-                weight: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
-                verdict: state.covered.map(|(is_right, ..)| Verdict::of_right(is_right).name()),
-                gold: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|verdict| verdict.name()),
-                round: state.covered.map(|(_, round, _)| round),
-                turn: state.covered.map(|(.., turn)| turn),
-                asked: state.asked,
-                ignored: state.ignored,
-                x: place.map(|place| place[0]),
-                y: place.map(|place| place[1]),
+            // `verdict` is null if not covered; `ignored` counts answers that did not cover it; x and y are its position on
+            // the map of units.
+            let row = row! {
+                "unit": unit.id, "document": self.work.passages[unit.passage].document, "text": unit.text,
+                "weight"?: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
+                "verdict": state.covered.map(|(is_right, ..)| Verdict::of_right(is_right).name()),
+                "gold"?: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|verdict| verdict.name()),
+                "round": state.covered.map(|(_, round, _)| round), "turn": state.covered.map(|(.., turn)| turn),
+                "asked": state.asked, "ignored": state.ignored, "x": place.map(|place| place[0]),
+                "y": place.map(|place| place[1]),
             };
             run.row(KNOWLEDGE, index, &row)?;
         }
@@ -258,7 +217,11 @@ impl ExaminationFindings<'_> {
             let (part, units) = share(*tally);
             let score = (units > 0).then(|| part as f64 / units as f64);
             let outcome = if units > 0 { "scored" } else { "no_units" };
-            run.row(SCORES, index, &DocumentFigures { item, attribute, candidate, score, outcome, units })?;
+            let row = row! {
+                "item": item, "attribute": attribute, "candidate": candidate, "score": score, "outcome": outcome,
+                "units": units,
+            };
+            run.row(SCORES, index, &row)?;
         }
         Ok(())
     }

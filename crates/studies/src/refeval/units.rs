@@ -11,11 +11,12 @@ use super::options::RefEvalParams;
 use super::prompts::WEIGHTS;
 use super::words::{count_words, has_half_of, telling_words};
 use crate::answer::ChoiceFields;
+use crate::figures::TokenCounts;
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
 use crate::written::{WrittenOutcome, dry_text};
-use crate::{MethodError, RowError};
+use crate::{MethodError, RowError, row};
 
 /// The stage that reads passages, and its table.
 pub(super) const UNITS: &str = "units";
@@ -73,8 +74,7 @@ pub(super) struct PassageUnits {
     pub(super) ungrounded: usize,
     /// Duplicate lines.
     pub(super) repeated: usize,
-    pub(super) prompt_tokens: Option<usize>,
-    pub(super) tokens: Option<usize>,
+    pub(super) counts: TokenCounts,
 }
 
 /// The outcome of a passage without units of the allowed length.
@@ -94,8 +94,8 @@ impl PassageUnits {
             lines.into_iter().filter(|line| count_words(line) <= words).map(|line| (line, None)).collect();
         let ungrounded = strange.len();
         let ended = ListedOutcome::new(written, units.len(), NO_UNITS);
-        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { wordy: all - ungrounded - units.len(), ungrounded, units, ended, repeated, prompt_tokens, tokens }
+        let wordy = all - ungrounded - units.len();
+        Self { wordy, ungrounded, units, ended, repeated, counts: result.into() }
     }
 }
 
@@ -147,24 +147,16 @@ impl Readout for UnitsReadout<'_> {
     }
 
     /// A passage without units has one row with the reason.
-    fn rows(&self, _: usize, identity: Value, found: &PassageUnits) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, found: &PassageUnits) -> Vec<Value> {
         let row = |place: Option<usize>, unit: Option<&(String, Option<bool>)>| {
-            let mut row = identity.clone();
-            row["number"] = json!(place);
-            row["unit"] = json!(unit.map(|(text, _)| text));
-            if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
-                row["weight"] = json!(WEIGHTS[usize::from(!weight)]);
+            let weight = unit.and_then(|(_, weight)| *weight).map(|weight| WEIGHTS[usize::from(!weight)]);
+            row! {
+                "number": place, "unit": unit.map(|(text, _)| text), "weight"?: weight, ..found.ended.fields(),
+                "wordy": found.wordy, "ungrounded": found.ungrounded, "repeated": found.repeated, ..found.counts,
             }
-            found.ended.write_into(&mut row)?;
-            row["wordy"] = json!(found.wordy);
-            row["ungrounded"] = json!(found.ungrounded);
-            row["repeated"] = json!(found.repeated);
-            row["prompt_tokens"] = json!(found.prompt_tokens);
-            row["tokens"] = json!(found.tokens);
-            Ok(row)
         };
         if found.units.is_empty() {
-            return Ok(vec![row(None, None)?]);
+            return vec![row(None, None)];
         }
         found.units.iter().enumerate().map(|(place, unit)| row(Some(place + 1), Some(unit))).collect()
     }
@@ -201,9 +193,9 @@ impl Readout for UnitsReadout<'_> {
             }
         }
         let ended = ListedOutcome::read(first, "unit", units.len(), NO_UNITS)?;
-        let GivenUnit { wordy, ungrounded, repeated, prompt_tokens, tokens, .. } = given;
+        let GivenUnit { wordy, ungrounded, repeated, .. } = given;
         let [wordy, ungrounded, repeated] = [wordy, ungrounded, repeated].map(|count| count.unwrap_or(0));
-        Ok(PassageUnits { units, ended, wordy, ungrounded, repeated, prompt_tokens, tokens })
+        Ok(PassageUnits { units, ended, wordy, ungrounded, repeated, counts: from_value(first)? })
     }
 
     /// Short sentences, up to the limit of the list and the number of words in the passage.
@@ -213,7 +205,7 @@ impl Readout for UnitsReadout<'_> {
         let unit = |place: usize| (dry_text(format_args!("{number}.{place}"), self.max_words() - 1), None);
         let ended = ListedOutcome::Text(WrittenOutcome::Written);
         let units = (0..count).map(unit).collect();
-        PassageUnits { units, ended, wordy: 0, ungrounded: 0, repeated: 0, prompt_tokens: None, tokens: None }
+        PassageUnits { units, ended, wordy: 0, ungrounded: 0, repeated: 0, counts: TokenCounts::default() }
     }
 }
 
@@ -226,8 +218,6 @@ struct GivenUnit {
     wordy: Option<usize>,
     ungrounded: Option<usize>,
     repeated: Option<usize>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 /// A unit.

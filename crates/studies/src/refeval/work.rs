@@ -132,7 +132,7 @@ impl RefEvalWork<'_> {
             let stage = clusters_stage(round, self.units, &found, self.prompts.get("name"), self.evaluator, inputs);
             let names = run.round(&stage)?;
             for name in &names.parts {
-                results.tokens.entry(CLUSTERS).or_default().add(name.prompt_tokens, name.tokens);
+                results.tokens.entry(CLUSTERS).or_default().add(name.counts);
                 *results.names.entry(name.outcome()).or_default() += 1;
             }
             key = names.key;
@@ -239,7 +239,7 @@ impl RefEvalWork<'_> {
         for question in &questions {
             *results.questions.entry(question.ended.name()).or_default() += 1;
             results.leaked += question.leaked.len();
-            results.tokens.entry(place.set.questions).or_default().add(question.prompt_tokens, question.tokens);
+            results.tokens.entry(place.set.questions).or_default().add(question.counts);
         }
         let good = wanted.iter().zip(&questions).filter(|(_, question)| question.ended == QuestionOutcome::Asked);
         let good: Vec<(&WantedUnits, &ExamQuestion)> = good.collect();
@@ -254,7 +254,7 @@ impl RefEvalWork<'_> {
         let mut rest = judgements.into_iter();
         let mut next = Vec::new();
         for (((wanted, question), asked), answer) in good.iter().zip(asked).zip(answers) {
-            results.tokens.entry(place.set.answers).or_default().add(answer.prompt_tokens, answer.tokens);
+            results.tokens.entry(place.set.answers).or_default().add(answer.counts);
             let units = question.targets.iter().map(|target| wanted.units[*target]);
             let judged: Vec<(usize, Answer<usize>)> = units.zip(rest.by_ref()).collect();
             let open = results.settle(place, &judged, tally);
@@ -351,7 +351,7 @@ impl ExaminationResults {
     fn settle(&mut self, place: Turn, judged: &[(usize, Answer<usize>)], tally: &mut RoundTally) -> Vec<usize> {
         let mut open = Vec::new();
         for (unit, judgement) in judged {
-            self.tokens.entry(place.set.judgements).or_default().add(judgement.prompt_tokens, judgement.tokens);
+            self.tokens.entry(place.set.judgements).or_default().add(judgement.counts);
             let state = &mut self.units[*unit];
             state.asked += 1;
             match verdict(judgement) {

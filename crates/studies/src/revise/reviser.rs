@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::REVISIONS;
 use super::options::{ReviserOptions, RevisionFocus, RevisionKind};
-use super::rows::{RevisionIdentity, row};
+use super::rows::{identity, row};
 use super::similarity::{Measures, Similarity};
 use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
@@ -217,10 +217,9 @@ impl<'a> Reviser<'a> {
         let paraphrase = job.paraphrase.map(|(reference, number)| format!("{reference}#{number}"));
         let parts = focus.name.iter().cloned().chain(candidate).chain(paraphrase);
         let id = parts.fold(format!("{}/{kind}", sample.id), |id, part| format!("{id}/{part}"));
-        let identity = json!(RevisionIdentity::new(self, *job));
         Query {
             is_asked: self.has_all_texts(job),
-            ..Query::new(id, &*sample.id, identity, prompt, self.slot_texts(job))
+            ..Query::new(id, &*sample.id, identity(self, *job), prompt, self.slot_texts(job))
         }
     }
 
@@ -294,8 +293,8 @@ impl Readout for RevisionReadout<'_, '_> {
         Ok(Some(Revision::without_text(self.jobs[number])))
     }
 
-    fn rows(&self, _: usize, _: Value, revision: &Revision) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![serde_json::to_value(row(self.reviser, revision))?])
+    fn rows(&self, _: usize, revision: &Revision) -> Vec<Value> {
+        vec![row(self.reviser, revision)]
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Revision, RowError> {

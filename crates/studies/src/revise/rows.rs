@@ -1,101 +1,39 @@
 //! Rows and figures of generated references.
 
-use probity_lm::Finish;
 use probity_lm::text::{counted, thousands};
-use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::options::RevisionKind;
 use super::reviser::{REVISED, Reviser, Revision, RevisionJob};
 use super::similarity::Similarity;
 use crate::figures::{decimals, mean, number};
 use crate::written::WrittenOutcome;
-use crate::{Cell, Conclusion, Table, Trust, cells};
+use crate::{Cell, Conclusion, Table, Trust, cells, row};
 
-/// The identity of a reference.
-#[derive(Debug, Serialize)]
-pub(super) struct RevisionIdentity<'a> {
-    item: &'a str,
-    kind: RevisionKind,
-    /// The attribute or aspect it was generated for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    aspect: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    primary: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    guidance: Option<&'a str>,
-    /// The index of the existing reference that it paraphrases, from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reference: Option<usize>,
-}
-
-impl<'a> RevisionIdentity<'a> {
-    pub(super) fn new(reviser: &'a Reviser<'_>, job: RevisionJob) -> Self {
-        let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
-        let id = |candidate: usize| sample.candidates[candidate].id.as_str();
-        Self {
-            item: &sample.id,
-            kind: set.kind,
-            aspect: set.focus.name.as_deref(),
-            primary: job.primary.map(id),
-            guidance: job.guidance.map(id),
-            reference: job.paraphrase.map(|(reference, _)| reference),
-        }
+/// The fields that identify the row of a reference: the attribute or aspect that it was generated for, and the index of
+/// the existing reference that it paraphrases, from 0.
+pub(super) fn identity(reviser: &Reviser<'_>, job: RevisionJob) -> Value {
+    let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
+    let id = |candidate: usize| sample.candidates[candidate].id.as_str();
+    row! {
+        "item": sample.id, "kind": set.kind, "aspect"?: set.focus.name, "primary"?: job.primary.map(id),
+        "guidance"?: job.guidance.map(id), "reference"?: job.paraphrase.map(|(reference, _)| reference),
     }
 }
 
-/// A row of the table of revisions.
-#[derive(Debug, Serialize)]
-pub(super) struct RevisionRow<'a> {
-    #[serde(flatten)]
-    of: RevisionIdentity<'a>,
-    text: &'a str,
-    #[serde(flatten)]
-    ended: RevisionEnd<'a>,
-    finish: Option<Finish>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
-    /// Whether it equals the primary candidate's trimmed text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unchanged: Option<bool>,
-    similarity: Vec<SimilarityTo<'a>>,
-}
-
-/// The outcome, with `revised` for a complete text.
-#[derive(Debug)]
-struct RevisionEnd<'a>(&'a WrittenOutcome);
-
-impl Serialize for RevisionEnd<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
-        if *self.0 == WrittenOutcome::Written {
-            fields["outcome"] = json!(REVISED);
-        }
-        fields.serialize(serializer)
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct SimilarityTo<'a> {
-    candidate: &'a str,
-    #[serde(flatten)]
-    similarity: Similarity,
-}
-
-/// The row of a revision.
-pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> RevisionRow<'a> {
+/// The other fields. `unchanged`: whether it equals the primary candidate's trimmed text.
+pub(super) fn row(reviser: &Reviser<'_>, revision: &Revision) -> Value {
     let id = |candidate: usize| reviser.samples[revision.job.item].candidates[candidate].id.as_str();
-    let similarity_to = |&(of, similarity): &(usize, Similarity)| SimilarityTo { candidate: id(of), similarity };
-    RevisionRow {
-        of: RevisionIdentity::new(reviser, revision.job),
-        text: &revision.made.text,
-        ended: RevisionEnd(&revision.made.ended),
-        finish: revision.made.finish,
-        prompt_tokens: revision.made.prompt_tokens,
-        tokens: revision.made.tokens,
-        unchanged: is_unchanged(reviser, revision),
-        similarity: revision.similarity.iter().map(similarity_to).collect(),
+    let similarity = revision.similarity.iter().map(|(of, similarity)| row! { "candidate": id(*of), ..similarity });
+    let mut row = row! {
+        ..&revision.made, "unchanged"?: is_unchanged(reviser, revision),
+        "similarity": similarity.collect::<Vec<_>>(),
+    };
+    if revision.made.ended == WrittenOutcome::Written {
+        row["outcome"] = json!(REVISED);
     }
+    row
 }
 
 fn is_unchanged(reviser: &Reviser<'_>, revision: &Revision) -> Option<bool> {
@@ -154,7 +92,7 @@ impl RevisionTally {
             empty: count(&|revision| revision.made.ended == WrittenOutcome::Empty),
             unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
             first_is_primary: mean(coins),
-            mean_tokens: mean(usable.iter().filter_map(|revision| Some(revision.made.tokens? as f64))),
+            mean_tokens: mean(usable.iter().filter_map(|revision| Some(revision.made.counts.tokens? as f64))),
             to_primary: likeness(&|revision, candidate| revision.job.primary == Some(candidate)),
             to_guidance: likeness(&|revision, candidate| revision.job.guidance == Some(candidate)),
             to_candidates: likeness(&|revision, _| revision.job.primary.is_none()),

@@ -209,7 +209,8 @@ fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
-    revisions.iter().map(|revision| Some(revision.made.prompt_tokens.unwrap_or(0) + revision.made.tokens?)).sum()
+    let counts = revisions.iter().map(|revision| revision.made.counts);
+    counts.map(|counts| Some(counts.prompt_tokens.unwrap_or(0) + counts.tokens?)).sum()
 }
 
 pub(super) fn tokens_table(tokens: &[ReferenceTokens], pairs: bool) -> Table {

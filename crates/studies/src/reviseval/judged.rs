@@ -1,14 +1,13 @@
 //! The judge's verdicts with each kind of reference.
 
 use probity_data::Sample;
-use serde::Serialize;
-use serde_json::json;
 
 use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::figures::Mass;
 use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, ModelJudge, ShownText, UnitVerdict};
+use crate::row;
 
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
@@ -85,8 +84,16 @@ impl<'a> ReferenceQuestions<'a> {
             rest = after;
             (judge, own)
         };
+        // `tag`: the reference, if there are several; `temperature`: that of a further cycle; `shown`: the candidates in
+        // presentation order.
         let identity = |number: usize| {
-            json!(ReferenceVerdictIdentity::new(self.attributes, &self.asked[number], &questions[number]))
+            let (asked, question) = (&self.asked[number], &questions[number]);
+            row! {
+                "item": question.sample.id, "attribute": self.attributes[question.attribute],
+                "reference": asked.reference, "tag"?: Some(&asked.group.tag).filter(|tag| !tag.is_empty()),
+                "temperature"?: asked.temperature,
+                "shown": question.shown.iter().map(|shown| shown.name).collect::<Vec<_>>(),
+            }
         };
         JudgeStage {
             name: VERDICTS,
@@ -160,34 +167,5 @@ impl<'a> ReferenceQuestions<'a> {
     ) -> impl Iterator<Item = (&ReferenceQuestion<'a>, &'v JudgeVerdict)> {
         let counts = move |asked: &ReferenceQuestion<'_>| cycles || asked.temperature.is_none();
         self.asked.iter().zip(verdicts).filter(move |(asked, _)| asked.reference == reference && counts(asked))
-    }
-}
-
-/// The identity of a verdict.
-#[derive(Serialize)]
-struct ReferenceVerdictIdentity<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    reference: Reference,
-    /// The reference, if there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tag: Option<&'a str>,
-    /// Set for a further cycle.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f64>,
-    /// The candidates in presentation order.
-    shown: Vec<&'a str>,
-}
-
-impl<'a> ReferenceVerdictIdentity<'a> {
-    fn new(attributes: &'a [String], asked: &'a ReferenceQuestion<'_>, question: &'a JudgeQuestion<'_>) -> Self {
-        Self {
-            item: &question.sample.id,
-            attribute: &attributes[question.attribute],
-            reference: asked.reference,
-            tag: Some(asked.group.tag.as_str()).filter(|tag| !tag.is_empty()),
-            temperature: asked.temperature,
-            shown: question.shown.iter().map(|shown| shown.name).collect(),
-        }
     }
 }

@@ -2,13 +2,12 @@
 
 use probity_data::{Candidate, Sample};
 use serde::Serialize;
-use serde_json::json;
 
 use super::options::Reference;
 use super::references::ReferencePool;
 use crate::figures::{mean, number};
 use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
-use crate::{Table, cells};
+use crate::{Table, cells, row};
 
 /// The table of ratings.
 pub(super) const RATINGS: &str = "ratings";
@@ -90,7 +89,7 @@ impl<'a> RatedTexts<'a> {
     pub(super) fn stage<'s>(&'s self, judge: &'s ModelJudge<'s>, inputs: Vec<String>) -> JudgeStage<'s> {
         let identity = |number: usize| {
             let JudgeQuestion { sample, tag, .. } = &self.questions[number];
-            json!(RatingIdentity { item: &sample.id, of: &self.of[number], tag })
+            row! { "item": sample.id, "of": self.of[number], "tag"?: (!tag.is_empty()).then_some(tag) }
         };
         JudgeStage { name: RATINGS, judges: vec![(judge, &self.questions)], identity: Box::new(identity), inputs }
     }
@@ -115,15 +114,6 @@ impl<'a> RatedTexts<'a> {
         };
         kinds.into_iter().map(of).collect()
     }
-}
-
-/// The identity of a rating.
-#[derive(Serialize)]
-struct RatingIdentity<'a> {
-    item: &'a str,
-    of: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    tag: &'a str,
 }
 
 pub(super) fn table(ratings: &[MeanRating], attribute: &str) -> Table {

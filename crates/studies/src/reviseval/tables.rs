@@ -2,9 +2,7 @@
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
 use probity_data::Sample;
-use probity_lm::Outcome;
 use probity_metrics::Direction;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, preferred, subsets};
@@ -14,7 +12,7 @@ use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, bounds, lower_is_better, mean, number};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
-use crate::{Cell, Conclusion, Headline, MethodError, Run, Table, cells};
+use crate::{Cell, Conclusion, Headline, MethodError, Run, Table, cells, row};
 
 /// The table of all preferences.
 const PREFERENCES: &str = "preferences";
@@ -29,46 +27,7 @@ pub(super) struct EvaluatorTables<'a> {
     pub(super) evaluators: &'a [EvaluatorVerdicts],
 }
 
-/// An evaluator's verdict on a pair.
-#[derive(Serialize)]
-struct PreferenceRow<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    reference: Reference,
-    by: &'a Evaluator,
-    choice: Option<PairChoice>,
-    /// The better candidate; null for a tie or a missing verdict.
-    preferred: Option<&'a str>,
-    p: Option<f64>,
-    /// Whether the verdict changes with presentation order; null without a verdict or without an order.
-    changed: Option<bool>,
-    #[serde(flatten)]
-    ended: DecisionEnd<'a>,
-}
-
-/// An evaluator's score of a candidate; `probity meta` reads these rows.
-#[derive(Serialize)]
-pub(super) struct EvaluatorScoreRow<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    candidate: &'a str,
-    index: usize,
-    metric: String,
-    score: Option<f64>,
-    #[serde(flatten)]
-    ended: DecisionEnd<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum DecisionEnd<'a> {
-    Had(&'a Outcome),
-    Not { outcome: &'static str },
-}
-
-const NO_REFERENCE: DecisionEnd<'static> = DecisionEnd::Not { outcome: "no_reference" };
-
-impl<'a> EvaluatorTables<'a> {
+impl EvaluatorTables<'_> {
     fn is_of(&self, unit: usize, attribute: usize) -> bool {
         self.units[unit].attribute == attribute
     }
@@ -81,49 +40,50 @@ impl<'a> EvaluatorTables<'a> {
         for (number, unit) in self.units.iter().enumerate() {
             for (position, evaluator) in self.evaluators.iter().enumerate() {
                 let index = number * self.evaluators.len() + position;
-                if pairs {
-                    run.row(table, index, &self.preference_row(number, *unit, evaluator))?;
+                let decided = evaluator.decided(number);
+                let row = if pairs {
+                    self.preference_row(number, *unit, evaluator, decided)
                 } else {
-                    run.row(table, index, &self.score_row(number, *unit, evaluator))?;
-                }
+                    self.score_row(*unit, evaluator, decided)
+                };
+                let ended = decided.map_or_else(|| row! { "outcome": "no_reference" }, |one| json!(one.outcome));
+                run.row(table, index, &row! { ..row, ..ended })?;
             }
         }
         Ok(())
     }
 
-    fn preference_row(&self, number: usize, unit: JudgedUnit, evaluator: &'a EvaluatorVerdicts) -> PreferenceRow<'a> {
+    /// The verdict on a pair. `preferred` is the better candidate, null for a tie or a missing verdict; `changed` says
+    /// whether the verdict changes with presentation order, null without a verdict or without an order.
+    fn preference_row(
+        &self,
+        number: usize,
+        unit: JudgedUnit,
+        evaluator: &EvaluatorVerdicts,
+        decided: Option<&Decision>,
+    ) -> Value {
         let sample = &self.samples[unit.item];
-        let decided = evaluator.decided(number);
         let choice = decided.and_then(Decision::choice);
         let preferred = match choice {
             Some(PairChoice::First) => Some(unit.first),
             Some(PairChoice::Second) => unit.second,
             Some(PairChoice::Tie) | None => None,
         };
-        PreferenceRow {
-            item: &sample.id,
-            attribute: &self.attributes[unit.attribute],
-            reference: evaluator.reference,
-            by: &evaluator.by,
-            choice,
-            preferred: preferred.map(|k| sample.candidates[k].id.as_str()),
-            p: decided.and_then(Decision::p),
-            changed: evaluator.says[number].as_ref().and_then(UnitVerdict::turns),
-            ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
+        row! {
+            "item": sample.id, "attribute": self.attributes[unit.attribute], "reference": evaluator.reference,
+            "by": evaluator.by, "choice": choice, "preferred": preferred.map(|k| &sample.candidates[k].id),
+            "p": decided.and_then(Decision::p),
+            "changed": evaluator.says[number].as_ref().and_then(UnitVerdict::turns),
         }
     }
 
-    fn score_row(&self, number: usize, unit: JudgedUnit, evaluator: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
-        let candidate = &self.samples[unit.item].candidates[unit.first];
-        let decided = evaluator.decided(number);
-        EvaluatorScoreRow {
-            item: &self.samples[unit.item].id,
-            attribute: &self.attributes[unit.attribute],
-            candidate: &candidate.id,
-            index: unit.first,
-            metric: evaluator.name(),
-            score: decided.and_then(Decision::rating),
-            ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
+    /// The score of a candidate; `probity meta` reads these rows.
+    fn score_row(&self, unit: JudgedUnit, evaluator: &EvaluatorVerdicts, decided: Option<&Decision>) -> Value {
+        let sample = &self.samples[unit.item];
+        row! {
+            "item": sample.id, "attribute": self.attributes[unit.attribute],
+            "candidate": sample.candidates[unit.first].id, "index": unit.first, "metric": evaluator.name(),
+            "score": decided.and_then(Decision::rating),
         }
     }
 

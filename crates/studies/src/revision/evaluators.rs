@@ -43,7 +43,7 @@ impl<'a> AnsweredForms<'a> {
                 forms.iter().map(|form| vec![None; form.form.questions.len()]).collect();
             for (one, said) in asked.iter().zip(said) {
                 all[one.form][one.question].clone_from(&said.probabilities);
-                label_tokens[one.form][one.question].add(said.prompt_tokens, None);
+                label_tokens[one.form][one.question].add(said.counts);
             }
             all
         });
@@ -93,8 +93,8 @@ impl<'a> AnsweredForms<'a> {
         TokenTally::sum(own.map(|((form, filled), labels)| {
             let asked = form.form.questions.iter().zip(labels).filter(|(question, _)| looked_at(question.name));
             let mut cost = TokenTally::sum(asked.map(|(_, labels)| *labels));
-            if filled.prompt_tokens.is_some() {
-                cost.add(filled.prompt_tokens, filled.tokens);
+            if filled.counts.prompt_tokens.is_some() {
+                cost.add(filled.counts);
             }
             cost
         }))
@@ -202,8 +202,8 @@ pub(super) fn of_paraphrases(
         let mut cost = TokenTally::default();
         let own = (0..asked.texts.len()).map(|text| &said[asked.part(text, place)]);
         let scores = own.map(|one| {
-            if one.prompt_tokens.is_some() {
-                cost.add(one.prompt_tokens, None);
+            if one.counts.prompt_tokens.is_some() {
+                cost.add(one.counts);
             }
             one.value
         });

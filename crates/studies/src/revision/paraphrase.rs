@@ -11,7 +11,7 @@ use crate::para_pluie::log_ratio;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
 use crate::stage::row_outcome;
-use crate::{MethodError, RowError};
+use crate::{MethodError, RowError, row};
 
 /// A bound on log-probabilities of labels.
 const MOST_NATS: f64 = 1e6;
@@ -71,12 +71,8 @@ impl Readout for LogRatioReadout {
         Ok(Some(Answer::none(Outcome::Empty)))
     }
 
-    fn rows(&self, _: usize, identity: Value, answer: &Answer<f64>) -> serde_json::Result<Vec<Value>> {
-        let mut row = identity;
-        row["log_ratio"] = json!(answer.value);
-        row["mass"] = json!(answer.mass);
-        answer.write_end(&mut row, false)?;
-        Ok(vec![row])
+    fn rows(&self, _: usize, answer: &Answer<f64>) -> Vec<Value> {
+        vec![row! { "log_ratio": answer.value, "mass": answer.mass, ..answer.end(false) }]
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<Answer<f64>, RowError> {
@@ -84,9 +80,8 @@ impl Readout for LogRatioReadout {
         struct Given {
             log_ratio: Option<f64>,
             mass: Option<f64>,
-            prompt_tokens: Option<usize>,
         }
-        let Given { log_ratio, mass, prompt_tokens } = from_value(&rows[0])?;
+        let Given { log_ratio, mass } = from_value(&rows[0])?;
         let outcome = row_outcome(&rows[0])?;
         if outcome.has_answer() != log_ratio.is_some() {
             let given = json!(log_ratio);
@@ -97,6 +92,6 @@ impl Readout for LogRatioReadout {
             return Err(format!("`log_ratio` {why}: beyond {MOST_NATS} nats").into());
         }
         check_mass("mass", mass)?;
-        Ok(Answer { value: log_ratio, mass, prompt_tokens, ..Answer::none(outcome) })
+        Ok(Answer { value: log_ratio, mass, counts: from_value(&rows[0])?, ..Answer::none(outcome) })
     }
 }

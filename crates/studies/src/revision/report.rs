@@ -20,7 +20,7 @@ use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
 use crate::thresholds::{FEW_UNITS, SIGNIFICANT};
 use crate::{
-    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, cells,
+    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, cells, row,
 };
 
 const SCORES: &str = "scores";
@@ -80,31 +80,6 @@ pub(super) struct PartFigure {
     pub(super) pairs: usize,
     pub(super) accuracy: Option<f64>,
     pub(super) interval: Option<Interval>,
-}
-
-/// A text's score.
-#[derive(Serialize)]
-struct RevisionScoreRow<'a> {
-    item: &'a str,
-    candidate: &'a str,
-    metric: &'a str,
-    score: Option<f64>,
-    outcome: &'static str,
-}
-
-/// A verdict on a pair.
-#[derive(Serialize)]
-struct DecisionRow<'a> {
-    item: &'a str,
-    first: &'a str,
-    second: &'a str,
-    by: &'a str,
-    /// The margin: positive for the first candidate, negative for the second.
-    margin: Option<f64>,
-    /// The id of the better candidate, or `tie`.
-    choice: Option<&'a str>,
-    /// The human verdict in the same form.
-    human: Option<&'a str>,
 }
 
 impl RevisionFindings<'_> {
@@ -265,7 +240,10 @@ impl RevisionFindings<'_> {
             for (place, (metric, all)) in scores.iter().enumerate() {
                 let score = all[text];
                 let outcome = if score.is_some() { "scored" } else { "undefined" };
-                let row = RevisionScoreRow { item: &one.sample.id, candidate: one.id(), metric, score, outcome };
+                let row = row! {
+                    "item": one.sample.id, "candidate": one.id(), "metric": metric, "score": score,
+                    "outcome": outcome,
+                };
                 run.row(SCORES, text * scores.len() + place, &row)?;
             }
         }
@@ -281,8 +259,11 @@ impl RevisionFindings<'_> {
                 let margin = evaluator.margins[pair];
                 let choice = margin.map(|margin| named(side(margin, 0.0)));
                 let human = one.human.map(named);
-                let row =
-                    DecisionRow { item: &one.sample.id, first, second, by: &evaluator.name, margin, choice, human };
+                // The margin is positive for the first candidate, negative for the second.
+                let row = row! {
+                    "item": one.sample.id, "first": first, "second": second, "by": evaluator.name,
+                    "margin": margin, "choice": choice, "human": human,
+                };
                 run.row(DECISIONS, pair * evaluators.len() + place, &row)?;
             }
         }

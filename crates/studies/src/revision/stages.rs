@@ -79,11 +79,9 @@ impl Readout for FormReadout<'_> {
         Ok(Some(Answer::none(Outcome::Empty)))
     }
 
-    fn rows(&self, number: usize, identity: Value, filled: &FilledForm) -> serde_json::Result<Vec<Value>> {
-        let mut row = identity;
-        row["answers"] = json!(filled.value.as_ref().map(|answers| self.0[number].form.map(answers)));
-        filled.write_end(&mut row, true)?;
-        Ok(vec![row])
+    fn rows(&self, number: usize, filled: &FilledForm) -> Vec<Value> {
+        let answers = filled.value.as_ref().map(|answers| self.0[number].form.map(answers));
+        vec![row! { "answers": answers, ..filled.end(true) }]
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<FilledForm, RowError> {
@@ -105,8 +103,7 @@ impl Readout for FormReadout<'_> {
         if matches!(outcome, Outcome::Tie | Outcome::LowMass { .. }) {
             return Err(format!("a form cannot have the outcome `{}`", outcome.name()).into());
         }
-        let GivenForm { prompt_tokens, tokens, .. } = given;
-        Ok(Answer { value, prompt_tokens, tokens, ..Answer::none(outcome) })
+        Ok(Answer { value, counts: from_value(&rows[0])?, ..Answer::none(outcome) })
     }
 
     /// The first answer to every question.
@@ -119,8 +116,6 @@ impl Readout for FormReadout<'_> {
 #[derive(Deserialize)]
 struct GivenForm {
     answers: Option<Map<String, Value>>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 /// One question of a filled-in form.
@@ -203,8 +198,8 @@ impl Readout for AnswerReadout {
         self.0[number].read_labels(number, result)
     }
 
-    fn rows(&self, number: usize, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Vec<Value>> {
-        self.0[number].rows(number, identity, answer)
+    fn rows(&self, number: usize, answer: &Answer<usize>) -> Vec<Value> {
+        self.0[number].rows(number, answer)
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Answer<usize>, RowError> {
