@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probity_lm::SinkError;
-use probity_methods::{Conclusion, RunSummary, Table};
+use probity_methods::{Conclusion, MethodReport, Table};
 use probity_runtime::{Drafting, LoadOptions, PlannedCost, PlannedMemory};
 use probity_session::{ByteSize, DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::terminal::{counted, print, size, table_text, thousands, visible, visi
 /// Prints results to standard output, everything else to standard error.
 pub(crate) struct Terminal {
     reporter: Mutex<Reporter>,
-    show: fn(&RunSummary) -> Result<(), OutputError>,
+    show: fn(&MethodReport) -> Result<(), OutputError>,
 }
 
 impl Terminal {
@@ -31,7 +31,7 @@ impl Terminal {
     }
 
     /// Replaces how summaries are shown.
-    pub(crate) fn showing(self, show: fn(&RunSummary) -> Result<(), OutputError>) -> Self {
+    pub(crate) fn showing(self, show: fn(&MethodReport) -> Result<(), OutputError>) -> Self {
         Self { show, ..self }
     }
 
@@ -91,13 +91,13 @@ fn in_words(settings: &Value) -> String {
 
 /// Prints the verdict, how far to trust it, the main tables, and why results are missing; with details all tables with
 /// their notes.
-pub(crate) fn show(summary: &RunSummary) -> Result<(), OutputError> {
+pub(crate) fn show(summary: &MethodReport) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }
     if summary.details {
         summary.tables.iter().try_for_each(|table| print(&table_text(table)))?;
-        return print(&visible(&summary.signature_line));
+        return print(&visible(&summary.signature.to_string()));
     }
     // A table without rows has its reason in its notes.
     let text = |table: &Table| {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use probity_methods::Meta;
-use probity_methods::RunSummary;
+use probity_methods::MethodReport;
 use probity_options::OptionSpec;
 use probity_session::{Plan, PlannedRun, stage_options};
 
@@ -61,7 +61,7 @@ impl MetaArgs {
 }
 
 /// The main tables, and how to print the others.
-fn show_main(summary: &RunSummary) -> Result<(), OutputError> {
+fn show_main(summary: &MethodReport) -> Result<(), OutputError> {
     show(summary)?;
     if summary.details {
         return Ok(());
@@ -69,6 +69,6 @@ fn show_main(summary: &RunSummary) -> Result<(), OutputError> {
     print(&wrapped("--details prints all tables, all differences and the notes.", 2))
 }
 
-fn show_json(summary: &RunSummary) -> Result<(), OutputError> {
+fn show_json(summary: &MethodReport) -> Result<(), OutputError> {
     print(&visible_json(&serde_json::to_string(summary).expect("a summary is plain values")))
 }

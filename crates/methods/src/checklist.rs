@@ -451,7 +451,7 @@ mod tests {
             output.rows("scores").iter().map(|row| row["answers"].as_array().expect("a list").len()).collect();
         assert_eq!((answers, summary.signature.templates.len()), (vec![5, 4], 1));
         let more = run("checklist --attribute coherence --question Good? --no-gold", &samples, &judge("Good")).0;
-        assert_ne!(summary.signature_line, more.expect("runs").signature_line);
+        assert_ne!(summary.signature.to_string(), more.expect("runs").signature.to_string());
     }
 
     #[test]

@@ -293,7 +293,7 @@ mod tests {
     fn what_the_prompt_says_of_the_attribute_is_in_the_signature() {
         let signature = |more: &str| {
             let (result, _) = run(&format!("g-eval --attribute coherence{more}"), &[sample("a", &[1.0])], &rater(1.0));
-            result.expect("runs").signature_line
+            result.expect("runs").signature.to_string()
         };
         let lines = ["", " --criteria one", " --criteria two", " --steps one", " --steps two"].map(signature);
         assert!((1..lines.len()).all(|k| !lines[..k].contains(&lines[k])), "{lines:#?}");

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(scores("gpt-score --attribute coherence --reduce sum"), [-10.0, -2.0, -21.0]);
         let (result, output) = run("gpt-score --attribute coherence --reduce sum", &samples(), &model());
         let summary = result.expect("runs");
-        assert!(summary.signature_line.contains("|reduce:sum"), "{}", summary.signature_line);
+        assert!(summary.signature.to_string().contains("|reduce:sum"), "{}", summary.signature.to_string());
         let row = output.rows("scores")[0];
         assert!(row["answers"][0]["tokens"] == 4 && row["precision"] == "exact" && row.get("mass").is_none(), "{row}");
     }

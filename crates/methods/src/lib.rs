@@ -1,7 +1,7 @@
 //! Evaluation methods for language models.
 //!
 //! A [`Method`] turns samples into prompts, queries a [`LanguageModel`](probity_lm::LanguageModel) with all of them at
-//! once, writes each answer to a [`RunOutput`] as it arrives, and returns a [`RunSummary`]. It has no access to
+//! once, writes each answer to a [`RunOutput`] as it arrives, and returns a [`MethodReport`]. It has no access to
 //! tensors, files or terminals. The registry, [`methods`], lists all methods: the command line, its help and its
 //! reference pages are generated from it. A new method is one file and one line.
 
@@ -62,4 +62,4 @@ pub use registry::methods;
 pub use run::{MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
-pub use summary::{Cost, MethodReport, Outcomes, RunSummary, Signature, TemplateMark};
+pub use summary::{Cost, MethodReport, Outcomes, Signature, TemplateMark};

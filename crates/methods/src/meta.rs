@@ -6,7 +6,7 @@ use probity_data::Sample;
 use probity_options::{GivenOptions, OptionSpec, read, specs};
 use serde_json::{Value, json};
 
-use crate::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Outcomes, Run, RunSummary, Signature};
+use crate::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Outcomes, Run, Signature};
 
 const NAME: &str = "meta";
 
@@ -69,7 +69,7 @@ impl Configured for MetaConfiguration {
         self.params.files().into_iter().map(|(option, path)| Input { option, path }).collect()
     }
 
-    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
+    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let params = &self.params;
         let read_before = self.rehearsed.lock().take();
         let inputs = if let Some(inputs) = read_before { inputs } else { MetaInputs::read(params)? };
@@ -88,7 +88,7 @@ impl Configured for MetaConfiguration {
         let details = params.details;
         let report =
             MethodReport { values, tables, details, outcomes, headline, verdict, ..MethodReport::new(signature) };
-        Ok(RunSummary::new(NAME, report, run.cost()))
+        Ok(report.finished(run.cost()))
     }
 }
 
@@ -117,6 +117,6 @@ mod tests {
         fs::remove_file(folder.path().join("gold.csv")).expect("there");
         let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
         assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));
-        assert!(summary.signature_line.starts_with("meta|version:"), "{}", summary.signature_line);
+        assert!(summary.signature.to_string().starts_with("meta|version:"), "{}", summary.signature.to_string());
     }
 }

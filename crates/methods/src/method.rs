@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::defended::defended;
 use crate::flags::Flags;
 use crate::question::LayoutOptions;
-use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
+use crate::{Builtin, MethodError, MethodReport, Run, StageSpec};
 
 /// A model that a method uses besides the command's model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +214,7 @@ pub trait Configured: Send + Sync {
     }
     /// Runs the method. `run` must hold the models of [`Self::models`]. A dry run reads and validates everything, then
     /// ends with [`MethodError::Rehearsed`] instead of the work.
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError>;
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError>;
 }
 
 /// The options of a method, with those common to all methods.
@@ -301,7 +301,7 @@ impl<M: Method> Configured for WithOptions<M> {
         M::lacks(&self.0.params, sample)
     }
 
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         if samples.is_empty() && M::NEEDS.samples {
             return Err(MethodError::NoSamples);
         }
@@ -338,6 +338,6 @@ impl<M: Method> Configured for WithOptions<M> {
         let looked_at = if M::NEEDS.samples { samples } else { run.judged_texts() };
         flags.report_flagged(looked_at, run.quoted(), &mut report);
         run.report_provided_tables(&mut report);
-        Ok(RunSummary::new(M::NAME, report, run.cost()))
+        Ok(report.finished(run.cost()))
     }
 }

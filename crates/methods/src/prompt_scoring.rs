@@ -280,7 +280,7 @@ mod tests {
                 row["answers"][0]["texts"] == serde_json::json!(["Score 10."]) && row.get("mass").is_none(),
                 "{row}"
             );
-            assert!(summary.signature_line.contains("|decoding:greedy"), "{}", summary.signature_line);
+            assert!(summary.signature.to_string().contains("|decoding:greedy"), "{}", summary.signature.to_string());
         }
     }
 

@@ -151,22 +151,45 @@ fn even_labels(labels: &LabelSet) -> ScoreResult {
 /// A stage of queries to one model: one part for each.
 pub struct QueryStage<'a, R> {
     /// The name of the stage and of its table.
-    pub name: &'static str,
+    name: &'static str,
     /// The model that answers.
-    pub model: &'a dyn LanguageModel,
+    model: &'a dyn LanguageModel,
     /// The questions, one for each part.
-    pub queries: Vec<Query<'a>>,
+    queries: Vec<Query<'a>>,
     /// How answers are read.
-    pub readout: R,
+    readout: R,
     /// See [`MethodStage::inputs`].
-    pub inputs: Vec<String>,
+    inputs: Vec<String>,
     /// See [`MethodStage::in_rounds`].
-    pub in_rounds: bool,
+    in_rounds: bool,
     /// See [`MethodStage::earlier_fields`].
-    pub earlier_fields: &'static [&'static str],
+    earlier_fields: &'static [&'static str],
 }
 
-impl<R: Readout> QueryStage<'_, R> {
+impl<'a, R: Readout> QueryStage<'a, R> {
+    /// A stage in one round whose identities hold no results of an earlier stage.
+    pub fn new(
+        name: &'static str,
+        model: &'a dyn LanguageModel,
+        queries: Vec<Query<'a>>,
+        readout: R,
+        inputs: Vec<String>,
+    ) -> Self {
+        Self { name, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+    }
+
+    /// The stage with identities that hold results of an earlier stage in these fields.
+    #[must_use]
+    pub fn with_earlier_fields(self, earlier_fields: &'static [&'static str]) -> Self {
+        Self { earlier_fields, ..self }
+    }
+
+    /// The stage in several rounds.
+    #[must_use]
+    pub fn in_several_rounds(self) -> Self {
+        Self { in_rounds: true, ..self }
+    }
+
     fn ask(&self, asked: &[usize], run: &mut Run<'_>, keep: &mut KeepPart<'_, R::Answer>) -> Result<(), MethodError> {
         // Prompts are rendered when the model takes them; this checks first that all of them render.
         for number in asked {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use probity_lm::{ChatOptions, LanguageModel, ModelDescription, Outcome, Usage};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::defence::signed;
 use crate::template::{PromptLayout, Template};
@@ -137,105 +137,71 @@ fn one_field(value: &str) -> String {
     value.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "\\n").replace('\r', "\\r")
 }
 
-/// What [`Method::run`](crate::Method::run) returns.
-#[derive(Debug, Clone)]
+/// What [`Method::run`](crate::Method::run) returns. Its serialised form is `summary.json` and is the same for equal
+/// queries.
+#[derive(Debug, Clone, Serialize)]
 pub struct MethodReport {
-    /// The method's own figures.
-    pub values: Value,
-    /// The figures as tables, the main one first.
-    pub tables: Vec<Table>,
-    /// Whether the terminal shows all tables with their notes.
-    pub details: bool,
-    /// The signature of the scores.
+    /// The method's name.
+    pub method: &'static str,
+    /// The conclusions, one per attribute or product, with their trust.
+    pub verdict: Vec<Conclusion>,
+    /// The signature of the scores; serialised also as one line.
+    #[serde(flatten, serialize_with = "with_line")]
     pub signature: Signature,
-    /// The number of answers by outcome, see [`Outcome::name`].
+    /// The number of answers by outcome, see [`Outcome::name`]. All is well if only `scored` and `tie` occur.
     pub outcomes: Outcomes,
     /// Agreement with gold, or a substitute without gold: one figure for each attribute.
     pub headline: Vec<Headline>,
-    /// The conclusions, one per attribute or product, with their trust.
-    pub verdict: Vec<Conclusion>,
     /// The candidates' scores, if the method assigns any.
+    #[serde(flatten)]
     pub scores: RunScores,
     /// The most important figures by name; they come first in `summary.json`.
+    #[serde(flatten)]
     pub first_figures: BTreeMap<&'static str, Value>,
+    /// The method's own figures.
+    pub values: Value,
+    /// The figures as tables, the main one first.
+    #[serde(rename = "sections")]
+    pub tables: Vec<Table>,
+    /// Tokens and time. They differ between repeated and resumed runs, so they belong in the manifest.
+    #[serde(skip)]
+    pub cost: Cost,
+    /// Whether the terminal shows all tables with their notes.
+    #[serde(skip)]
+    pub details: bool,
+}
+
+fn with_line<S: Serializer>(signature: &Signature, serializer: S) -> Result<S::Ok, S::Error> {
+    json!({ "signature_line": signature.to_string(), "signature": signature }).serialize(serializer)
 }
 
 impl MethodReport {
     /// A report without figures.
     pub fn new(signature: Signature) -> Self {
         Self {
-            values: Value::Null,
-            tables: Vec::new(),
-            details: false,
+            method: signature.method,
+            verdict: Vec::new(),
             signature,
             outcomes: Outcomes::default(),
             headline: Vec::new(),
-            verdict: Vec::new(),
             scores: RunScores::default(),
             first_figures: BTreeMap::new(),
+            values: Value::Null,
+            tables: Vec::new(),
+            cost: Cost::default(),
+            details: false,
         }
     }
-}
 
-/// A report with the run's cost. Its serialised form is `summary.json` and is the same for equal queries.
-#[derive(Debug, Clone, Serialize)]
-pub struct RunSummary {
-    /// The method's name.
-    pub method: &'static str,
-    /// The conclusions with their trust.
-    pub verdict: Vec<Conclusion>,
-    /// The signature on one line.
-    pub signature_line: String,
-    /// The signature of the scores.
-    pub signature: Signature,
-    /// The number of answers by outcome. All is well if only `scored` and `tie` occur.
-    pub outcomes: Outcomes,
-    /// Agreement with gold, or a substitute without gold: one figure for each attribute.
-    pub headline: Vec<Headline>,
-    /// [`MethodReport::scores`].
-    #[serde(flatten)]
-    pub scores: RunScores,
-    /// [`MethodReport::first_figures`].
-    #[serde(flatten)]
-    pub first_figures: BTreeMap<&'static str, Value>,
-    /// The method's own figures.
-    pub values: Value,
-    /// Tokens and time. They differ between repeated and resumed runs, so they belong in the manifest.
-    #[serde(skip)]
-    pub cost: Cost,
-    /// The figures as tables.
-    #[serde(rename = "sections")]
-    pub tables: Vec<Table>,
-    /// [`MethodReport::details`].
-    #[serde(skip)]
-    pub details: bool,
-}
-
-impl RunSummary {
-    /// Builds the summary of a report.
-    pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
-        let MethodReport { values, mut tables, details, signature, outcomes, headline, verdict, scores, first_figures } =
-            report;
-        if let Some(first) = tables.first_mut()
-            && signature.model.is_some()
+    /// The report of a finished run: with its cost, and notes about its outcomes.
+    pub(crate) fn finished(mut self, cost: Cost) -> Self {
+        if let Some(first) = self.tables.first_mut()
+            && self.signature.model.is_some()
         {
-            first.note(format!("outcomes: {}", outcomes.line()));
-            first.notes.extend(outcomes.notes(signature.model.as_ref()));
+            first.note(format!("outcomes: {}", self.outcomes.line()));
+            first.notes.extend(self.outcomes.notes(self.signature.model.as_ref()));
         }
-        Self {
-            method,
-            verdict,
-            signature_line: signature.to_string(),
-            signature,
-            outcomes,
-            headline,
-            scores,
-            first_figures,
-            values,
-            cost,
-            tables,
-            details,
-        }
+        Self { cost, ..self }
     }
 }
 

@@ -12,7 +12,7 @@ use probity_options::{GivenOptions, OptionKind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
+use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, MethodReport, Staging, method};
 
 /// An error with its hint and those of its causes, one line each.
 pub(crate) fn error_text(error: &dyn Diagnostic) -> String {
@@ -70,7 +70,7 @@ pub(crate) fn run(
     args: &str,
     samples: &[Sample],
     model: &dyn LanguageModel,
-) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+) -> (Result<MethodReport, MethodError>, MemoryOutput) {
     let mut output = MemoryOutput::default();
     let result = run_into(args, samples, model, &mut output);
     (result, output)
@@ -82,7 +82,7 @@ pub(crate) fn run_into(
     samples: &[Sample],
     model: &dyn LanguageModel,
     output: &mut dyn crate::RunOutput,
-) -> Result<RunSummary, MethodError> {
+) -> Result<MethodReport, MethodError> {
     run_by(args, samples, model, &[], output)
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn run_by(
     model: &dyn LanguageModel,
     others: &[&dyn LanguageModel],
     output: &mut dyn crate::RunOutput,
-) -> Result<RunSummary, MethodError> {
+) -> Result<MethodReport, MethodError> {
     let method = configured(args)?;
     let asked = method.models().into_iter().filter(|model| model.kind == ModelKind::Language);
     assert_eq!(asked.count(), others.len());
@@ -107,7 +107,7 @@ pub(crate) fn run_from(
     model: &dyn LanguageModel,
     stage: &str,
     rows: &[Value],
-) -> Result<RunSummary, String> {
+) -> Result<MethodReport, String> {
     let mut output = MemoryOutput::default();
     let staging = Staging { tables: table(stage, rows), ..Staging::default() };
     let mut run = Run::new(model, &mut output).with_staging(staging);

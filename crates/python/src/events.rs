@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use probity_lm::SinkError;
-use probity_methods::RunSummary;
+use probity_methods::MethodReport;
 use probity_runtime::{PlannedMemory, TokenProgress};
 use probity_session::{DryRun, Events, Notice, SessionReport, computing_in_force};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn share(tokens: &TokenProgress, done: usize, total: usize) -> Option<f64> {
     (computed > 0).then(|| computed as f64 / (computed + left).max(1) as f64)
 }
 
-fn summary_value(summary: &RunSummary) -> Value {
+fn summary_value(summary: &MethodReport) -> Value {
     serde_json::to_value(summary).expect("a summary is plain values")
 }
 

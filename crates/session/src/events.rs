@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use probity_lm::{ModelDescription, SinkError};
-use probity_methods::RunSummary;
+use probity_methods::MethodReport;
 use probity_runtime::{LoadOptions, PlannedCost, PlannedMemory, TimeEstimate, TokenProgress};
 
 /// Receives events: a terminal, a stream of JSON, a notebook, a test.
@@ -69,7 +69,7 @@ pub enum SessionReport<'a> {
     /// A stage of a recipe begins.
     Stage(&'a str),
     /// The results of a run.
-    Summary(&'a RunSummary),
+    Summary(&'a MethodReport),
     /// The cost of a run.
     DryRun(&'a DryRun),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use probity_data::write_samples;
 use probity_lm::{LanguageModel, SinkError};
-use probity_methods::{MethodError, Run, RunOutput, RunSummary, StageDone};
+use probity_methods::{MethodError, Run, RunOutput, MethodReport, StageDone};
 use probity_metrics::MetricModels;
 use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(crate) fn execute(
     models: RunModels<'_>,
     mut folder: Option<&mut RunFolder>,
     context: &Context,
-) -> Result<RunSummary, SessionError> {
+) -> Result<MethodReport, SessionError> {
     let stage = ready.stage;
     if let Some(folder) = folder.as_deref_mut().filter(|_| stage.needs.samples) {
         folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
@@ -65,14 +65,13 @@ pub(crate) fn execute(
 }
 
 /// Records the devices of an earlier run, which computed all answers, in the signature.
-fn computed_on(summary: &mut RunSummary, before: &RunInfo) {
+fn computed_on(summary: &mut MethodReport, before: &RunInfo) {
     let signature = &mut summary.signature;
     let first = signature.model.iter_mut().map(|model| (model, &before.model));
     for (model, before) in first.chain(signature.other_models.iter_mut().zip(&before.other_models)) {
         let text = |key: &str| before[key].as_str().map(str::to_owned);
         (model.device, model.platform) = (text("device").unwrap_or_default(), text("platform"));
     }
-    summary.signature_line = signature.to_string();
 }
 
 /// Records in the manifest whether the run succeeded.

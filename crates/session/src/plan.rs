@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
-use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
+use probity_methods::{Conclusion, Headline, MethodError, Outcomes, MethodReport};
 use probity_metrics::MetricModels;
 use probity_report::text::{counted, thousands, visible};
 use probity_store::{Answers, Recorded, RecordedEncoder, RunFolder, SUMMARY};
@@ -231,7 +231,7 @@ impl Plan {
         if let Some(out) = out {
             events.notice(Notice::Message(&format!("results are in {}", out.display())));
         }
-        let RunSummary { outcomes, headline, verdict, values, .. } = summary;
+        let MethodReport { outcomes, headline, verdict, values, .. } = summary;
         report_unscored(stage, &outcomes, events.as_ref());
         report_flagged(&values["flagged"], events.as_ref());
         Ok(RunOutcome::Finished(InShort { outcomes, headline, verdict }))
@@ -245,7 +245,7 @@ impl Plan {
         cache: &SharedCache,
         out: &Path,
         context: &Context,
-    ) -> Result<RunSummary, SessionError> {
+    ) -> Result<MethodReport, SessionError> {
         let pool = &context.models;
         let run = &ready.stage.run;
         let (description, options) = if let Some(shards) = &ready.stage.shards {
@@ -301,7 +301,7 @@ impl Plan {
         cache: &SharedCache,
         out: Option<&Path>,
         context: &Context,
-    ) -> Result<RunSummary, SessionError> {
+    ) -> Result<MethodReport, SessionError> {
         let keep = &ready.stage.run.keep;
         let descriptions = ready.other_descriptions()?;
         let create = |out| RunFolder::create(out, keep.existing(), ready.info(&self.arguments, None, &descriptions));

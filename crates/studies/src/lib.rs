@@ -32,6 +32,6 @@ use probity_methods::{
     stage, template, written,
 };
 #[cfg(test)]
-use probity_methods::{GivenTable, MemoryOutput, Metrics, RunSummary};
+use probity_methods::{GivenTable, MemoryOutput, Metrics, MethodReport};
 
 pub use registry::{method, methods};

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::testing::{generated, run};
-use crate::{DynMethod, MemoryOutput, Metrics, Run, RunSummary};
+use crate::{DynMethod, MemoryOutput, Metrics, Run, MethodReport};
 
 /// Which lists of the samples are shuffled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) fn reordered(samples: &[Sample], what: Shuffle, seed: u64) -> Vec<Sam
 
 /// The differences between two summaries, ignoring the order of lists and figures that refer to the order of the data.
 /// Tables contain such figures, so they are only compared if samples are shuffled.
-pub(crate) fn differences_of(first: &RunSummary, second: &RunSummary, what: Shuffle) -> Vec<String> {
+pub(crate) fn differences_of(first: &MethodReport, second: &MethodReport, what: Shuffle) -> Vec<String> {
     let [first, second] = [first, second].map(|summary| {
         let mut summary = serde_json::to_value(summary).expect("plain values");
         if what == Shuffle::Candidates {
@@ -198,7 +198,7 @@ fn samples(count: usize, candidates: usize) -> Vec<Sample> {
     (0..count).map(one).collect()
 }
 
-fn finished(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
+fn finished(args: &str, samples: &[Sample]) -> (MethodReport, MemoryOutput) {
     if let Some(metric) = args.strip_prefix("metrics ") {
         let given = json!({ "metric": metric.split(' ').collect::<Vec<_>>() });
         let mut output = MemoryOutput::default();
@@ -240,7 +240,7 @@ pub(crate) fn changes_by_order(
     samples: &[Sample],
     shuffles: &[Shuffle],
     seed: u64,
-    finished: impl Fn(&[Sample]) -> (RunSummary, MemoryOutput),
+    finished: impl Fn(&[Sample]) -> (MethodReport, MemoryOutput),
 ) -> Vec<String> {
     let (summary, output) = finished(samples);
     let mut found = Vec::new();

@@ -257,7 +257,7 @@ mod tests {
         for args in &runs() {
             let (backward, rows) = run(args, &samples, &noisy());
             let (forward, same_rows) = run(args, &samples, &InOrder(noisy()));
-            let values = |summary: crate::RunSummary| serde_json::to_value(summary).expect("plain values");
+            let values = |summary: crate::MethodReport| serde_json::to_value(summary).expect("plain values");
             assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
             for table in ["comparisons", "scores", "verdicts", "pairs", "revisions", "revised"] {
                 assert_eq!(rows.rows(table), same_rows.rows(table), "{args}");

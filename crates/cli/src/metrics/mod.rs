@@ -5,7 +5,7 @@ mod lines;
 use std::ffi::OsString;
 
 use clap::Args;
-use probity_methods::{Metrics, RunSummary};
+use probity_methods::{Metrics, MethodReport};
 use probity_metrics::{DynDefinition, choose, metrics};
 use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, PlannedRun, stage_options};
@@ -108,13 +108,13 @@ impl MetricsArgs {
 }
 
 /// Prints the verdict, and the table with the metrics' signatures below it.
-fn show(summary: &RunSummary) -> Result<(), OutputError> {
+fn show(summary: &MethodReport) -> Result<(), OutputError> {
     let verdict = std::iter::once(verdict_text(&summary.verdict));
     let parts: Vec<String> = verdict.chain(summary.tables.iter().take(1).map(table_text)).collect();
     print(parts.join("\n").trim_end())
 }
 
-fn show_json(summary: &RunSummary) -> Result<(), OutputError> {
+fn show_json(summary: &MethodReport) -> Result<(), OutputError> {
     print(&serde_json::to_string_pretty(summary).expect("a summary is plain values"))
 }
 

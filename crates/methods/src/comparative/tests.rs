@@ -8,7 +8,7 @@ use probity_lm::{
 use serde_json::Value;
 
 use crate::testing::{error_text, pair_judge, qualities, rehearse, run, run_into, sample};
-use crate::{Cell, MethodError, RunOutput, RunSummary};
+use crate::{Cell, MethodError, RunOutput, MethodReport};
 
 const COMPARE: &str = "compare --attribute coherence";
 
@@ -16,11 +16,11 @@ fn samples() -> Vec<Sample> {
     vec![sample("a", &[3.0, 1.0, 4.0, 2.0]), sample("b", &[1.0, 2.0, 4.0, 3.0]), sample("c", &[4.0, 3.0, 1.0, 2.0])]
 }
 
-fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary {
+fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> MethodReport {
     run(args, samples, model).0.expect("runs")
 }
 
-fn notes(summary: &RunSummary) -> String {
+fn notes(summary: &MethodReport) -> String {
     summary.tables.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n")
 }
 
@@ -28,7 +28,7 @@ fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     value.pointer(path).unwrap_or_else(|| panic!("{path} in {value:#}"))
 }
 
-fn figure(summary: &RunSummary, path: &str) -> f64 {
+fn figure(summary: &MethodReport, path: &str) -> f64 {
     at(&summary.values, path).as_f64().unwrap_or_else(|| panic!("{path} in {:#}", summary.values))
 }
 
@@ -383,9 +383,9 @@ fn rows_say_what_was_compared_in_their_final_order() {
     assert!(rows.iter().chain(&output.rows("scores")).all(|row| row["precision"] == "exact"));
     assert_eq!(output.progress, (2, 2));
     assert!(
-        summary.signature_line.starts_with("compare|version:") && summary.signature_line.contains("|template:1@"),
+        summary.signature.to_string().starts_with("compare|version:") && summary.signature.to_string().contains("|template:1@"),
         "{}",
-        summary.signature_line
+        summary.signature.to_string()
     );
 }
 

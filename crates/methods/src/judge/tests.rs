@@ -367,7 +367,7 @@ fn a_panel_has_the_verdict_of_the_majority_and_tells_how_far_it_agrees() {
         "{agreement:#}"
     );
     assert_eq!(summary.signature.other_models.len(), 2);
-    assert_eq!(summary.signature_line.matches("|model:").count(), 3);
+    assert_eq!(summary.signature.to_string().matches("|model:").count(), 3);
     let mut output = MemoryOutput::default();
     let args = "judge --no-gold --mode pointwise --panel x";
     let (rater, other) = (writer(), stubborn("[[4]]"));

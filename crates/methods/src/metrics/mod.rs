@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, RunSummary, Signature};
+use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, MethodReport, Signature};
 use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::MetricMaterial;
@@ -117,7 +117,7 @@ impl Configured for ChosenMetrics {
         self.needs(Need::Source)
     }
 
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let material = MetricMaterial::new(samples);
         let ready: Vec<BuiltMetric<'_>> =
             self.choices.iter().map(|choice| BuiltMetric::new(choice, &material, run)).collect::<Result<_, _>>()?;
@@ -140,7 +140,7 @@ impl Configured for ChosenMetrics {
         }
         let report =
             report(samples.len(), material.items.len(), &entries, concluded.conclusions(), self.signature(run));
-        Ok(RunSummary::new("metrics", report, run.cost()))
+        Ok(report.finished(run.cost()))
     }
 }
 

@@ -5,7 +5,7 @@ use probity_lm::ScriptedModel;
 use serde_json::Value;
 
 use crate::testing::{error_text, generated, qualities, rehearse, run, sample, sigmoid};
-use crate::{MethodError, RunSummary};
+use crate::{MethodError, MethodReport};
 
 /// Samples whose first candidate has the lower gold score.
 fn samples(count: usize) -> Vec<Sample> {
@@ -33,11 +33,11 @@ fn swayed() -> ScriptedModel {
 
 const ATTACK: &str = "attack --target compare --attack verified --attack pity";
 
-fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary {
+fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> MethodReport {
     run(args, samples, model).0.unwrap_or_else(|error| panic!("{args}: {}", error_text(&error)))
 }
 
-fn figure(summary: &RunSummary, path: &str) -> Value {
+fn figure(summary: &MethodReport, path: &str) -> Value {
     summary.values.pointer(path).cloned().unwrap_or_else(|| panic!("{path} in {:#}", summary.values))
 }
 
@@ -103,7 +103,7 @@ fn defences_are_measured_beside_none() {
     assert_eq!(turned, [1.0, 0.0, 1.0]);
     assert_eq!(figure(&summary, "/prompts/1/defence"), "sandwich");
     assert!(summary.verdict[0].says.contains("With sandwich, 0.0%"), "{}", summary.verdict[0].says);
-    assert!(!summary.signature_line.contains("nonce:k,") && summary.signature_line.contains("sandwich"));
+    assert!(!summary.signature.to_string().contains("nonce:k,") && summary.signature.to_string().contains("sandwich"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::head_file::LearnedHead;
 use super::study::{HeadStudy, WayFigures};
-use super::subject::{Agreement, RowPlace, Subject};
+use super::subject::{Agreement, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::figures::{bounds, decimals, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};

@@ -9,10 +9,11 @@ use probity_stats::{
     CONFIDENCE, Correlation, Interval, NoInterval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::table::FeaturedCandidates;
-use crate::MethodError;
 use crate::figures::mean;
+use crate::{MethodError, row};
 
 /// The name for preferences among attributes.
 pub(super) const PREFERENCE: &str = "preference";
@@ -80,16 +81,6 @@ impl Agreement {
     }
 }
 
-/// The texts of a row.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct RowPlace<'a> {
-    item: &'a str,
-    candidate: &'a str,
-    /// The less preferred candidate of a pair.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    other: Option<&'a str>,
-}
-
 /// The training data of an attribute or of preferences: feature rows with labels.
 pub(super) struct Subject<'a> {
     /// Absent for preferences.
@@ -111,8 +102,8 @@ pub(super) struct Subject<'a> {
     pub(super) target: Vec<f64>,
     /// The system of each row's candidate; empty for pairs.
     pub(super) systems: Vec<&'a str>,
-    /// By row: the item, the candidate, and the other one of a pair.
-    pub(super) places: Vec<RowPlace<'a>>,
+    /// The texts of each row as fields: item, candidate, and the less preferred one of a pair.
+    pub(super) places: Vec<Value>,
     /// The rows of labelled candidates in the table of all candidates.
     pub(super) candidates: Vec<usize>,
     /// Notes about the labels.
@@ -199,7 +190,7 @@ impl<'a> Subject<'a> {
             systems: labelled.iter().map(|(_, _, _, system)| *system).collect(),
             places: labelled
                 .iter()
-                .map(|(item, _, _, candidate)| RowPlace { item: &samples[*item].id, candidate, other: None })
+                .map(|(item, _, _, candidate)| row! { "item": samples[*item].id, "candidate": candidate })
                 .collect(),
             candidates,
             notes,
@@ -226,7 +217,7 @@ impl<'a> Subject<'a> {
                     (Some(better), Some(worse)) => {
                         pairs.push((better, worse));
                         let id = |place: usize| sample.candidates[place].id.as_str();
-                        places.push(RowPlace { item: &sample.id, candidate: id(preferred), other: Some(id(other)) });
+                        places.push(row! { "item": sample.id, "candidate": id(preferred), "other": id(other) });
                         items.push(featured.contexts[item]);
                     }
                     _ => without_features += 1,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::head_file::LearnedHead;
 use crate::testing::{error_text, rehearse, run, run_from, sample};
-use crate::{MemoryOutput, MethodError, RunSummary};
+use crate::{MemoryOutput, MethodError, MethodReport};
 
 /// A model whose states encode the numbers of capitals, digits and vowels.
 fn model() -> ScriptedModel {
@@ -31,7 +31,7 @@ fn refused(args: &str, samples: &[Sample]) -> String {
     error_text(&run(args, samples, &model()).0.expect_err("refused"))
 }
 
-fn learnt(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
+fn learnt(args: &str, samples: &[Sample]) -> (MethodReport, MemoryOutput) {
     let (result, output) = run(args, samples, &model());
     (result.expect("learns"), output)
 }
@@ -271,7 +271,7 @@ fn given_scores_are_features_and_what_they_say_of_others_is_told() {
     assert_eq!(output.rows("head")[0]["blocks"][2]["columns"], json!(["turned"]));
     // The signature contains the scores, and a missing column is named.
     let (other, _) = learnt("learn --attribute coherence --features likelihood", &all);
-    assert_ne!(summary.signature_line, other.signature_line);
+    assert_ne!(summary.signature.to_string(), other.signature.to_string());
     let head = folder.path().join("head.jsonl");
     std::fs::write(&head, output.rows("head")[0].to_string()).expect("writable");
     let renamed = std::fs::read_to_string(&file).expect("there").replace("turned", "other");

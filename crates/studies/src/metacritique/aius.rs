@@ -84,7 +84,7 @@ pub(super) fn stage<'a>(
     };
     let queries = jobs.iter().map(query).collect();
     let readout = AiusReadout { jobs, tokens: tokens as usize, most };
-    QueryStage { name: AIUS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+    QueryStage::new(AIUS, model, queries, readout, inputs)
 }
 
 /// Reads the claims of a critique, one per line.

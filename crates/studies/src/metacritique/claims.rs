@@ -76,7 +76,7 @@ pub(super) fn stage<'a>(
         Query::new(format!("{item}/{name}/{candidate}/{number}"), item, identity, judge.prompt, slots).unless_empty()
     };
     let queries = claims.into_iter().map(query).collect();
-    Ok(QueryStage { name, model: judge.model, queries, readout, inputs, in_rounds: false, earlier_fields: &["aiu"] })
+    Ok(QueryStage::new(name, judge.model, queries, readout, inputs).with_earlier_fields(&["aiu"]))
 }
 
 fn unparsed(why: String) -> Outcome {

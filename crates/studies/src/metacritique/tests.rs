@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::testing::{
     configured, error_text, generated, rehearse, rehearse_from, run, run_from, scored_by, written_by,
 };
-use crate::{MemoryOutput, MethodError, Run, RunSummary, method};
+use crate::{MemoryOutput, MethodError, Run, MethodReport, method};
 
 /// A critique with these claims; claims that contain `good` are true.
 fn critique(id: &str, claims: &[&str]) -> Candidate {
@@ -294,7 +294,7 @@ fn labelled(
     path: &PathBuf,
     more: &Value,
     model: Option<&ScriptedModel>,
-) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+) -> (Result<MethodReport, MethodError>, MemoryOutput) {
     let mut given: GivenOptions = more.as_object().expect("options").clone();
     given.insert("labels".into(), json!(path));
     let configured = method("metacritique").expect("registered").with(&given).expect("valid options");

@@ -33,5 +33,5 @@ pub(super) fn stage<'a>(
     inputs: Vec<String>,
 ) -> QueryStage<'a, WrittenReadout> {
     let readout = WrittenReadout { tokens: tokens as usize, stop: Vec::new() };
-    QueryStage { name, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+    QueryStage::new(name, model, queries, readout, inputs)
 }

@@ -119,7 +119,7 @@ pub(super) fn stage<'a>(
         ..ChoiceReadout::new(labels_in_any_case(&VERDICTS)?, fields)
     };
     let queries = judged.iter().map(query).collect();
-    Ok(QueryStage { name, model, queries, readout, inputs, in_rounds: true, earlier_fields: &[] })
+    Ok(QueryStage::new(name, model, queries, readout, inputs).in_several_rounds())
 }
 
 fn schema() -> Constraint {

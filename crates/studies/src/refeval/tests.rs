@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::order_tests::shuffled;
 use crate::testing::{configured, error_text, generated, scored_by, written_by};
-use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
+use crate::{MemoryOutput, MethodError, Run, MethodReport, Staging};
 
 /// The number of units in each document.
 const PER_DOCUMENT: usize = 20;
@@ -109,7 +109,7 @@ fn run_with(
     args: &str,
     staging: Staging,
     evaluated: Option<&dyn LanguageModel>,
-) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+) -> (Result<MethodReport, MethodError>, MemoryOutput) {
     let mut output = MemoryOutput::default();
     let evaluator = evaluator();
     let others: Vec<&dyn LanguageModel> = evaluated.into_iter().collect();
@@ -124,7 +124,7 @@ fn run_with(
     (result, output)
 }
 
-fn run(args: &str) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+fn run(args: &str) -> (Result<MethodReport, MethodError>, MemoryOutput) {
     run_with(&format!("{args} --evaluated scripted"), Staging::default(), Some(&evaluated()))
 }
 
@@ -230,7 +230,7 @@ fn reasons_are_json_and_every_way_of_judging_agrees() {
 }
 
 /// The prompts of a run, including questions and answers of the evaluated model.
-fn prompts_of(args: &str) -> (Vec<String>, RunSummary) {
+fn prompts_of(args: &str) -> (Vec<String>, MethodReport) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let documents = documents(folder.path(), 1);
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -260,7 +260,7 @@ fn the_rule_of_the_paper_is_the_default_and_ours_an_option() {
     let judgement = |args: &str| {
         let (prompts, summary) = prompts_of(args);
         let prompt = prompts.into_iter().find(|prompt| prompt.contains("[Start of Fact]")).expect("there");
-        (prompt, summary.signature_line)
+        (prompt, summary.signature.to_string())
     };
     let (paper, paper_line) = judgement("");
     for part in ["in full or in part", "admits that it does not know", "only if nothing of the fact is in it"] {

@@ -119,7 +119,7 @@ pub(super) fn units_stage<'a>(
     };
     let queries = passages.iter().map(query).collect();
     let readout = UnitsReadout { passages, params };
-    QueryStage { name: UNITS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+    QueryStage::new(UNITS, model, queries, readout, inputs)
 }
 
 /// Reads the units of a passage, one per line.
@@ -265,5 +265,5 @@ pub(super) fn weights_stage<'a>(
     };
     let readout = ChoiceReadout::new(LabelSet::from_words(WEIGHTS)?, ChoiceFields::of_two("weight", WEIGHTS));
     let queries = units.iter().map(query).collect();
-    Ok(QueryStage { name: WEIGHTED, model, queries, readout, inputs, in_rounds: false, earlier_fields: &["unit"] })
+    Ok(QueryStage::new(WEIGHTED, model, queries, readout, inputs).with_earlier_fields(&["unit"]))
 }

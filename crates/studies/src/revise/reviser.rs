@@ -231,15 +231,7 @@ impl<'a> Reviser<'a> {
     ) -> QueryStage<'r, RevisionReadout<'r, 'a>> {
         let jobs = self.jobs();
         let signature = self.sign(Signature::new(REVISIONS, model)).with_some_options(params, &READ);
-        QueryStage {
-            name: REVISIONS,
-            model,
-            queries: jobs.iter().map(|job| self.query(job)).collect(),
-            readout: RevisionReadout { reviser: self, jobs, measures: Measures::new() },
-            inputs: vec![signature.to_string()],
-            in_rounds: false,
-            earlier_fields: &[],
-        }
+        QueryStage::new(REVISIONS, model, jobs.iter().map(|job| self.query(job)).collect(), RevisionReadout { reviser: self, jobs, measures: Measures::new() }, vec![signature.to_string()])
     }
 
     /// The similarity of a text to the candidates shown, or to all if none was.

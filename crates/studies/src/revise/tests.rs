@@ -231,9 +231,9 @@ fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
     };
     let primary = samples[1].candidates.iter().find(|one| rows[1]["primary"] == one.id.as_str()).expect("one of both");
     let given = with(&json!({})).expect("its own rows");
-    assert!(given.signature_line.contains("from:revisions@"), "{}", given.signature_line);
+    assert!(given.signature.to_string().contains("from:revisions@"), "{}", given.signature.to_string());
     let edited = with(&json!({"text": "An edit.", "unchanged": null})).expect("an edit");
-    assert_ne!(given.signature_line, edited.signature_line, "figures depend on what the table says");
+    assert_ne!(given.signature.to_string(), edited.signature.to_string(), "figures depend on what the table says");
     assert!(given.tables[0].notes.iter().any(|note| note.contains("`revisions` was read from t")));
     with(&json!({"text": "An edited text.", "finish": null})).expect("what is measured of a text is measured anew");
     with(&json!({"text": primary.text, "unchanged": true})).expect("a text may be given back");

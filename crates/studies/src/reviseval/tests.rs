@@ -7,7 +7,7 @@ use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Samplin
 use serde_json::{Value, json};
 
 use crate::testing::{error_text, generated, rehearse, rehearse_from, run, run_by, sample};
-use crate::{MemoryOutput, MethodError, RunSummary};
+use crate::{MemoryOutput, MethodError, MethodReport};
 
 /// Pairs with these qualities and a preference for the better one.
 fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
@@ -56,13 +56,13 @@ fn model() -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![]).with_generation(answer)
 }
 
-fn summary(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
+fn summary(args: &str, samples: &[Sample]) -> (MethodReport, MemoryOutput) {
     let (result, output) = run(args, samples, &model());
     (result.unwrap_or_else(|error| panic!("{args}: {error}")), output)
 }
 
 /// The figures of one evaluator.
-fn evaluator<'v>(summary: &'v RunSummary, reference: &str, by: &str) -> &'v Value {
+fn evaluator<'v>(summary: &'v MethodReport, reference: &str, by: &str) -> &'v Value {
     let all = summary.values["pairs"].as_array().expect("a list");
     all.iter()
         .find(|one| one["reference"] == reference && one["by"] == by)

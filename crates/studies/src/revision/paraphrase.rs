@@ -49,7 +49,7 @@ impl<'a> Paraphrases<'a> {
         let queries = self.texts.iter().flat_map(|text| self.prompts.iter().map(move |prompt| query(text, prompt)));
         let queries = queries.collect();
         let readout = LogRatioReadout(labels);
-        QueryStage { name: PARAPLUIE, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+        QueryStage::new(PARAPLUIE, model, queries, readout, inputs)
     }
 }
 

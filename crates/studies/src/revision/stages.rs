@@ -48,15 +48,7 @@ pub(super) fn form_stage<'a>(
         ..form_query(asked.id(kind.name), asked.identity(), asked, prompt)
     };
     let queries = forms.iter().map(query).collect();
-    QueryStage {
-        name: kind.name,
-        model,
-        queries,
-        readout: FormReadout(forms),
-        inputs,
-        in_rounds: false,
-        earlier_fields: &[],
-    }
+    QueryStage::new(kind.name, model, queries, FormReadout(forms), inputs)
 }
 
 /// Reads the answers of a form from JSON.
@@ -173,15 +165,7 @@ pub(super) fn answer_stage<'a>(
         };
         Ok(ChoiceReadout::new(question.labels()?, fields))
     };
-    Ok(QueryStage {
-        name: kind.labels,
-        model,
-        queries: asked.iter().map(|one| one.query(kind, prompt)).collect(),
-        readout: AnswerReadout(asked.iter().map(readout).collect::<Result<_, MethodError>>()?),
-        inputs,
-        in_rounds: false,
-        earlier_fields: &["behind", "answer"],
-    })
+    Ok(QueryStage::new(kind.labels, model, asked.iter().map(|one| one.query(kind, prompt)).collect(), AnswerReadout(asked.iter().map(readout).collect::<Result<_, MethodError>>()?), inputs).with_earlier_fields(&["behind", "answer"]))
 }
 
 /// A choice for each question among its own answers.

@@ -5,7 +5,7 @@ use probity_lm::{GenerateRequest, GenerateResult, ScoreRequest, ScriptedModel};
 use serde_json::{Value, json};
 
 use crate::testing::{error_text, generated, qualities, rehearse, rehearse_from, run, run_from, sample};
-use crate::{MemoryOutput, MethodError, RunSummary};
+use crate::{MemoryOutput, MethodError, MethodReport};
 
 /// Twelve pairs from six paragraphs. The better text alternates between first and second; in every sixth pair they are
 /// equal.
@@ -108,12 +108,12 @@ fn model() -> ScriptedModel {
     ScriptedModel::from_probabilities(probabilities).with_generation(fill)
 }
 
-fn summary(args: &str) -> (RunSummary, MemoryOutput) {
+fn summary(args: &str) -> (MethodReport, MemoryOutput) {
     let (result, output) = run(args, &samples(), &model());
     (result.unwrap_or_else(|error| panic!("{}", error_text(&error))), output)
 }
 
-fn alignment<'s>(summary: &'s RunSummary, by: &str) -> &'s Value {
+fn alignment<'s>(summary: &'s MethodReport, by: &str) -> &'s Value {
     let all = summary.values["alignment"].as_array().expect("a list");
     all.iter().find(|one| one["by"] == by).unwrap_or_else(|| panic!("{by}"))
 }
