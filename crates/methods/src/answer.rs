@@ -139,7 +139,7 @@ impl ChoiceFields {
 
     /// The fields of an answer.
     pub fn row(&self, answer: &Answer<usize>) -> Value {
-        let mut row = row! {};
+        let mut row = json!({});
         if let Some(field) = self.value {
             row[field] = answer.value.map_or(Value::Null, |place| self.options[place].clone());
         }

@@ -12,7 +12,7 @@ use probity_options::{GivenOptions, OptionKind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, MethodReport, Staging, method};
+use crate::{Configured, GivenTable, MemoryOutput, MethodError, MethodReport, ModelKind, Run, Staging, method};
 
 /// An error with its hint and those of its causes, one line each.
 pub(crate) fn error_text(error: &dyn Diagnostic) -> String {

@@ -4,8 +4,8 @@ use probity_lm::{Constraint, Finish, GenerateRequest, GenerateResult, Outcome, P
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::figures::TokenCounts;
 use crate::answer_text::{answer_of, answer_text};
+use crate::figures::TokenCounts;
 use crate::{MethodError, Run, row};
 
 /// What to generate.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use probity_data::write_samples;
 use probity_lm::{LanguageModel, SinkError};
-use probity_methods::{MethodError, Run, RunOutput, MethodReport, StageDone};
+use probity_methods::{MethodError, MethodReport, Run, RunOutput, StageDone};
 use probity_metrics::MetricModels;
 use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
 use serde_json::Value;

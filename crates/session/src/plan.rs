@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
-use probity_methods::{Conclusion, Headline, MethodError, Outcomes, MethodReport};
+use probity_methods::{Conclusion, Headline, MethodError, MethodReport, Outcomes};
 use probity_metrics::MetricModels;
 use probity_report::text::{counted, thousands, visible};
 use probity_store::{Answers, Recorded, RecordedEncoder, RunFolder, SUMMARY};

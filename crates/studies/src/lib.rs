@@ -28,10 +28,10 @@ use probity_methods::{
     Artefact, Builtin, Cell, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile,
     Method, MethodError, MethodReport, MethodStage, ModelKind, Needs, Outcomes, RatingScale, RoleModel, RowError, Run,
     RunOutput, RunScores, Signature, StageSpec, Staging, Table, Trust, answer, answer_text, attributes, builtin, cells,
-    comparative, defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote, row,
-    stage, template, written,
+    comparative, defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote,
+    row, stage, template, written,
 };
 #[cfg(test)]
-use probity_methods::{GivenTable, MemoryOutput, Metrics, MethodReport};
+use probity_methods::{GivenTable, MemoryOutput, Metrics};
 
 pub use registry::{method, methods};

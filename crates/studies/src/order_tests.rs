@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::testing::{generated, run};
-use crate::{DynMethod, MemoryOutput, Metrics, Run, MethodReport};
+use crate::{DynMethod, MemoryOutput, MethodReport, Metrics, Run};
 
 /// Which lists of the samples are shuffled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ mod lines;
 use std::ffi::OsString;
 
 use clap::Args;
-use probity_methods::{Metrics, MethodReport};
+use probity_methods::{MethodReport, Metrics};
 use probity_metrics::{DynDefinition, choose, metrics};
 use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, PlannedRun, stage_options};

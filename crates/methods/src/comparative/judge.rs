@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::budget::BudgetFigures;
 use super::options::{ComparativeParams, Decide};
 use crate::answer::{Answer, likeliest};
-use crate::figures::TokenCounts;
 use crate::answer_text::answer_of;
+use crate::figures::TokenCounts;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
 use crate::run::write_row;
@@ -354,7 +354,10 @@ mod tests {
             }
             let verdict = sampled.verdict();
             assert_eq!(verdict.answer.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
-            assert_eq!((verdict.answer.counts.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
+            assert_eq!(
+                (verdict.answer.counts.prompt_tokens, verdict.samples.map(|tally| tally.first)),
+                (Some(12), Some(1))
+            );
         }
     }
 

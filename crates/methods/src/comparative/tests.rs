@@ -8,7 +8,7 @@ use probity_lm::{
 use serde_json::Value;
 
 use crate::testing::{error_text, pair_judge, qualities, rehearse, run, run_into, sample};
-use crate::{Cell, MethodError, RunOutput, MethodReport};
+use crate::{Cell, MethodError, MethodReport, RunOutput};
 
 const COMPARE: &str = "compare --attribute coherence";
 
@@ -383,7 +383,8 @@ fn rows_say_what_was_compared_in_their_final_order() {
     assert!(rows.iter().chain(&output.rows("scores")).all(|row| row["precision"] == "exact"));
     assert_eq!(output.progress, (2, 2));
     assert!(
-        summary.signature.to_string().starts_with("compare|version:") && summary.signature.to_string().contains("|template:1@"),
+        summary.signature.to_string().starts_with("compare|version:")
+            && summary.signature.to_string().contains("|template:1@"),
         "{}",
         summary.signature.to_string()
     );

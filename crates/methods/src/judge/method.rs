@@ -4,7 +4,6 @@ use probity_data::Sample;
 use probity_lm::LanguageModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use smart_default::SmartDefault;
 
 use super::judging::{ModelJudge, TEMPLATES};

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, MethodReport, Signature};
+use crate::{Configured, DynMethod, MethodError, MethodReport, ModelKind, Needs, RoleModel, Run, Signature};
 use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::MetricMaterial;

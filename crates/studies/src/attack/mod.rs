@@ -20,7 +20,7 @@ use crate::defence::{Defence, signed};
 use crate::defended::PARAPHRASE;
 use crate::question::{first_duplicate, short_hash};
 use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature, row};
-use figures::{ItemVerdicts, PromptFigures};
+use figures::PromptFigures;
 use items::{AttackedItem, Variants};
 use target::Target;
 use texts::AttackText;

@@ -183,13 +183,14 @@ impl<'a> CritiqueFindings<'a> {
             let others = tally.scores(self.other_convention()).all();
             // F1 combines the labels of both.
             let claims = [Some(tally.precision), Some(tally.recall), None];
-            let row = |attribute: &str, score: Option<f64>, other: Option<f64>, claims: Option<Tally>, without: &str| {
-                let outcome = if score.is_some() { "scored" } else { without };
-                row! {
-                    "item": sample.id, "candidate": candidate.id, "attribute": attribute, "score": score,
-                    "other_convention": other, "claims"?: claims, "outcome": outcome,
-                }
-            };
+            let row =
+                |attribute: &str, score: Option<f64>, other: Option<f64>, claims: Option<Tally>, without: &str| {
+                    let outcome = if score.is_some() { "scored" } else { without };
+                    row! {
+                        "item": sample.id, "candidate": candidate.id, "attribute": attribute, "score": score,
+                        "other_convention": other, "claims"?: claims, "outcome": outcome,
+                    }
+                };
             for (number, attribute) in SCORES.into_iter().enumerate() {
                 let row = row(attribute, scores[number], others[number], claims[number], "no_aius");
                 run.row(SCORES_TABLE, index, &row)?;

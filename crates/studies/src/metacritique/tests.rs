@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::testing::{
     configured, error_text, generated, rehearse, rehearse_from, run, run_from, scored_by, written_by,
 };
-use crate::{MemoryOutput, MethodError, Run, MethodReport, method};
+use crate::{MemoryOutput, MethodError, MethodReport, Run, method};
 
 /// A critique with these claims; claims that contain `good` are true.
 fn critique(id: &str, claims: &[&str]) -> Candidate {

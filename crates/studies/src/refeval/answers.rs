@@ -146,7 +146,15 @@ pub(super) fn stage<'a>(
         Query { is_asked, ..query }
     };
     let written = WrittenReadout { tokens: tokens as usize, stop: Vec::new() };
-    QueryStage::new(name, model, questions.iter().map(query).collect(), AnswersReadout { name, questions, by, written }, inputs).in_several_rounds().with_earlier_fields(&["question"])
+    QueryStage::new(
+        name,
+        model,
+        questions.iter().map(query).collect(),
+        AnswersReadout { name, questions, by, written },
+        inputs,
+    )
+    .in_several_rounds()
+    .with_earlier_fields(&["question"])
 }
 
 /// Reads answers from the model or a file.

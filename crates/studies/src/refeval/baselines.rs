@@ -34,7 +34,13 @@ pub(super) fn no_reference<'a>(
         let query = Query::new(id, one.id.as_str(), json!({ "id": one.id }), prompt, slots);
         Query { is_asked: one.answer.usable().is_some(), ..query }
     };
-    Ok(QueryStage::new(NO_REFERENCE, work.evaluator, asked.iter().map(query).collect(), ChoiceReadout::new(labels_in_any_case(&VERDICTS[..2])?, fields), work.inputs(NO_REFERENCE, "no-reference", work.evaluator, key)))
+    Ok(QueryStage::new(
+        NO_REFERENCE,
+        work.evaluator,
+        asked.iter().map(query).collect(),
+        ChoiceReadout::new(labels_in_any_case(&VERDICTS[..2])?, fields),
+        work.inputs(NO_REFERENCE, "no-reference", work.evaluator, key),
+    ))
 }
 
 /// The verdict of the judge without units for each unit: its verdict on the answer that covered it.

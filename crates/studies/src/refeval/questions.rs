@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::units::Unit;
 use super::words::{asks, count_words, same_words, telling_words};
-use crate::figures::TokenCounts;
 use crate::answer_text::answer_of;
+use crate::figures::TokenCounts;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::written::{WrittenOutcome, dry_text};
@@ -223,7 +223,9 @@ pub(super) fn questions_stage<'a>(
         Query::new(id.clone(), id, identity, prompt, slots).with_list("units", texts)
     };
     let queries = wanted.iter().map(query).collect();
-    QueryStage::new(turn.set.questions, model, queries, readout, inputs).in_several_rounds().with_earlier_fields(&["units"])
+    QueryStage::new(turn.set.questions, model, queries, readout, inputs)
+        .in_several_rounds()
+        .with_earlier_fields(&["units"])
 }
 
 /// Reads a question and its targets from JSON.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::order_tests::shuffled;
 use crate::testing::{configured, error_text, generated, scored_by, written_by};
-use crate::{MemoryOutput, MethodError, Run, MethodReport, Staging};
+use crate::{MemoryOutput, MethodError, MethodReport, Run, Staging};
 
 /// The number of units in each document.
 const PER_DOCUMENT: usize = 20;

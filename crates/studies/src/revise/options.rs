@@ -143,7 +143,8 @@ impl RevisionFocus {
         let comparative = known.map_or(of_list.comparative, |(_, comparative, _)| (*comparative).to_owned());
         let built_in = known.map(|(.., text)| *text).or_else(|| Some(&attributes::lookup(name)?.definition));
         let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
-            let known = ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|known| &*known.name));
+            let known =
+                ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|known| &*known.name));
             let known: Vec<&str> = known.collect();
             let near = probity_lm::did_you_mean(probity_lm::nearest(name, known.iter().copied()));
             let known = known.join(", ");

@@ -6,7 +6,7 @@ use probity_data::Sample;
 use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, Prompt, Sampling, SamplingLimits};
 use probity_options::Options;
 use rand::Rng;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::REVISIONS;
 use super::options::{ReviserOptions, RevisionFocus, RevisionKind};
@@ -231,7 +231,13 @@ impl<'a> Reviser<'a> {
     ) -> QueryStage<'r, RevisionReadout<'r, 'a>> {
         let jobs = self.jobs();
         let signature = self.sign(Signature::new(REVISIONS, model)).with_some_options(params, &READ);
-        QueryStage::new(REVISIONS, model, jobs.iter().map(|job| self.query(job)).collect(), RevisionReadout { reviser: self, jobs, measures: Measures::new() }, vec![signature.to_string()])
+        QueryStage::new(
+            REVISIONS,
+            model,
+            jobs.iter().map(|job| self.query(job)).collect(),
+            RevisionReadout { reviser: self, jobs, measures: Measures::new() },
+            vec![signature.to_string()],
+        )
     }
 
     /// The similarity of a text to the candidates shown, or to all if none was.

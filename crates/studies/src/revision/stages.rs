@@ -10,7 +10,7 @@ use crate::answer::{Answer, ChoiceFields, ProbabilityFields};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
 use crate::stage::row_outcome;
-use crate::{MethodError, RowError};
+use crate::{MethodError, RowError, row};
 
 /// The stages of one kind of form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,14 @@ pub(super) fn answer_stage<'a>(
         };
         Ok(ChoiceReadout::new(question.labels()?, fields))
     };
-    Ok(QueryStage::new(kind.labels, model, asked.iter().map(|one| one.query(kind, prompt)).collect(), AnswerReadout(asked.iter().map(readout).collect::<Result<_, MethodError>>()?), inputs).with_earlier_fields(&["behind", "answer"]))
+    Ok(QueryStage::new(
+        kind.labels,
+        model,
+        asked.iter().map(|one| one.query(kind, prompt)).collect(),
+        AnswerReadout(asked.iter().map(readout).collect::<Result<_, MethodError>>()?),
+        inputs,
+    )
+    .with_earlier_fields(&["behind", "answer"]))
 }
 
 /// A choice for each question among its own answers.
