@@ -10,7 +10,7 @@ use probity_data::Sample;
 use probity_lm::{Ask, GenerateRequest, LabelSet, LanguageModel, Outcome, Prompt, ScoreRequest, SinkError};
 use probity_methods::{
     KeepPart, Method, MethodError, MethodReport, MethodStage, Outcomes, RoleModel, RowError, Run, Signature, StageSpec,
-    Table, cells, entry,
+    Table, cells, entry, row,
 };
 use probity_options::GivenOptions;
 use probity_session::{
@@ -125,8 +125,8 @@ impl MethodStage for Claims<'_> {
         json!({ "text": number })
     }
 
-    fn rows(&self, number: usize, claims: &Vec<String>) -> serde_json::Result<Vec<Value>> {
-        Ok(claims.iter().map(|claim| json!({ "text": number, "claim": claim })).collect())
+    fn rows(&self, number: usize, claims: &Vec<String>) -> Vec<Value> {
+        claims.iter().map(|claim| json!({ "text": number, "claim": claim })).collect()
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<Vec<String>, RowError> {
@@ -188,11 +188,8 @@ impl MethodStage for Checks<'_> {
         json!({ "text": self.claims[number].0, "claim": self.claims[number].1 })
     }
 
-    fn rows(&self, number: usize, check: &Check) -> serde_json::Result<Vec<Value>> {
-        let mut row = self.identity(number);
-        row["yes"] = json!(check.yes);
-        row["outcome"] = json!(check.outcome.name());
-        Ok(vec![row])
+    fn rows(&self, number: usize, check: &Check) -> Vec<Value> {
+        vec![row! { ..self.identity(number), "yes": check.yes, "outcome": check.outcome.name() }]
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<Check, RowError> {
@@ -237,8 +234,8 @@ impl MethodStage for Summaries<'_> {
         json!({ "text": number })
     }
 
-    fn rows(&self, number: usize, summary: &String) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![json!({ "text": number, "summary": summary })])
+    fn rows(&self, number: usize, summary: &String) -> Vec<Value> {
+        vec![json!({ "text": number, "summary": summary })]
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<String, RowError> {

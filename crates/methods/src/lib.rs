@@ -31,7 +31,7 @@ pub mod question;
 pub mod quote;
 mod registry;
 mod reward;
-pub mod row;
+mod row;
 mod run;
 mod scale;
 pub mod signing;

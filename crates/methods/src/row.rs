@@ -1,16 +1,5 @@
 //! Rows of tables, as JSON objects.
 
-use serde::Serialize;
-use serde_json::Value;
-
-/// Adds the fields of another value, such as an outcome or a text, to a row.
-pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
-    if let (Some(row), Value::Object(fields)) = (row.as_object_mut(), serde_json::to_value(fields)?) {
-        row.extend(fields);
-    }
-    Ok(())
-}
-
 /// A row: like [`serde_json::json!`], with `"field"?: value` for a field that is left out if its value is null, and
 /// `..value` for the fields of a value, such as an outcome.
 ///
