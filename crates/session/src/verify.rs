@@ -74,8 +74,8 @@ fn manifest(folder: &Path, wrong: &mut Vec<String>) -> Result<Option<Manifest>, 
             }
             return Ok(Some(manifest));
         }
-        Err(StoreError::NoRun { .. }) if has_answers && !has_files_of_a_run(folder)? => return Ok(None),
-        Err(StoreError::NoRun { .. }) if has_answers => "it is missing".to_owned(),
+        Err(StoreError::NoRun(_)) if has_answers && !has_files_of_a_run(folder)? => return Ok(None),
+        Err(StoreError::NoRun(_)) if has_answers => "it is missing".to_owned(),
         Err(error) if has_answers => error.to_string(),
         Err(error) => return Err(error.into()),
     };

@@ -238,7 +238,7 @@ impl Answers {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         // An existing file may belong to another program.
         match path.symlink_metadata() {
-            Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
+            Ok(found) if !found.is_file() => return Err(StoreError::NoFile(path.to_owned())),
             _ => {}
         }
         let open = || -> rusqlite::Result<Connection> {
@@ -276,7 +276,7 @@ impl Answers {
     /// Opens an existing database read-only, including on read-only media.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(StoreError::NoFile { path: path.to_owned() });
+            return Err(StoreError::NoFile(path.to_owned()));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let open = || -> rusqlite::Result<Connection> {
@@ -301,16 +301,16 @@ impl Answers {
         let (format, connection) = found.map_err(StoreError::database("opened", path))?;
         match format {
             FORMAT if !has_our_tables(&connection, "main").map_err(StoreError::database("opened", path))? => {
-                Err(StoreError::Foreign { path: path.to_owned() })
+                Err(StoreError::Foreign(path.to_owned()))
             }
             FORMAT => Ok(Self {
                 path: path.to_owned(),
                 connection: ReentrantMutex::new(connection),
                 flushed: Mutex::new(Instant::now()),
             }),
-            0 => Err(StoreError::NoAnswers { path: path.to_owned() }),
-            1..FORMAT => Err(StoreError::Older { path: path.to_owned() }),
-            _ => Err(StoreError::Newer { path: path.to_owned() }),
+            0 => Err(StoreError::NoAnswers(path.to_owned())),
+            1..FORMAT => Err(StoreError::Older(path.to_owned())),
+            _ => Err(StoreError::Newer(path.to_owned())),
         }
     }
 

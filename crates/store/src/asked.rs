@@ -128,7 +128,7 @@ impl Answers {
     }
 
     fn damaged(&self) -> StoreError {
-        StoreError::Damaged { path: self.path.clone() }
+        StoreError::Damaged(self.path.clone())
     }
 
     /// The request with this id, or the requests whose ids begin with it and a slash (all of a sample), in the order of
@@ -145,13 +145,13 @@ impl Answers {
     /// differ.
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<RunOverlap, StoreError> {
         let connection = self.connection.lock();
-        let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
+        let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers(other.to_owned()))?;
         let mut overlap = RunOverlap::default();
         let (mut wrong, mut refused) = (None, None);
         let compare = || -> rusqlite::Result<()> {
             connection.execute("ATTACH ?1 AS other", [attached])?;
             if !has_our_tables(&connection, "other")? {
-                refused = Some(StoreError::Foreign { path: other.to_owned() });
+                refused = Some(StoreError::Foreign(other.to_owned()));
                 return Ok(());
             }
             let here = both_sealed();
@@ -168,7 +168,7 @@ impl Answers {
             while let Some(row) = rows.next()? {
                 for (at, path) in [(5, &self.path), (6, &other.to_owned())] {
                     if !row.get::<_, bool>(at)? {
-                        refused = Some(StoreError::Damaged { path: path.clone() });
+                        refused = Some(StoreError::Damaged(path.clone()));
                         return Ok(());
                     }
                 }

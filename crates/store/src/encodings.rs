@@ -43,7 +43,7 @@ impl Encodings {
     /// be opened for another reason, or has another version or other tables, stays unchanged and is an error.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         match path.symlink_metadata() {
-            Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
+            Ok(found) if !found.is_file() => return Err(StoreError::NoFile(path.to_owned())),
             Ok(_) => {}
             // Another run that starts on the same cache may have created it meanwhile.
             Err(_) => match create_new(path, Access::Private) {
@@ -91,10 +91,10 @@ impl Encodings {
         };
         let (connection, format, ours) = patiently(open).map_err(failed())?;
         if format > FORMAT {
-            return Err(StoreError::Newer { path: path.to_owned() });
+            return Err(StoreError::Newer(path.to_owned()));
         }
         if format != FORMAT || !ours {
-            return Err(StoreError::Foreign { path: path.to_owned() });
+            return Err(StoreError::Foreign(path.to_owned()));
         }
         let sum = "SELECT coalesce(sum(length(value)), 0) FROM encodings";
         let bytes: i64 = connection.query_row(sum, [], |row| row.get(0)).map_err(failed())?;
@@ -392,16 +392,16 @@ mod tests {
             Connection::open(path).expect("opened").execute_batch(statement).expect(statement);
         };
         let cases: [(&str, &str, &str, IsRight); 4] = [
-            ("newer", "PRAGMA user_version = 99", "PRAGMA user_version = 1", |e| matches!(e, StoreError::Newer { .. })),
-            ("table", "CREATE TABLE more (x)", "DROP TABLE more", |e| matches!(e, StoreError::Foreign { .. })),
+            ("newer", "PRAGMA user_version = 99", "PRAGMA user_version = 1", |e| matches!(e, StoreError::Newer(_))),
+            ("table", "CREATE TABLE more (x)", "DROP TABLE more", |e| matches!(e, StoreError::Foreign(_))),
             (
                 "trigger",
                 "CREATE TRIGGER t AFTER INSERT ON encodings BEGIN DELETE FROM encodings; END",
                 "DROP TRIGGER t",
-                |e| matches!(e, StoreError::Foreign { .. }),
+                |e| matches!(e, StoreError::Foreign(_)),
             ),
             ("lost", "ALTER TABLE encodings RENAME TO other", "ALTER TABLE other RENAME TO encodings", |e| {
-                matches!(e, StoreError::Foreign { .. })
+                matches!(e, StoreError::Foreign(_))
             }),
         ];
         for (name, statement, undo, is_right) in cases {

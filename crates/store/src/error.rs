@@ -11,22 +11,16 @@ use crate::{MANIFEST, SAMPLES};
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum StoreError {
     /// The folder is not empty and not a run folder.
-    #[error("{} is not empty and holds no probity run", path.display())]
-    #[diagnostic(help("use a new folder, such as --out {}-probity", path.display()))]
-    NotOurs {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("{} is not empty and holds no probity run", .0.display())]
+    #[diagnostic(help("use a new folder, such as --out {}-probity", .0.display()))]
+    NotOurs(PathBuf),
     /// The folder has an answer database but no manifest.
-    #[error("{} holds answers, but its {MANIFEST} is lost or damaged", path.display())]
+    #[error("{} holds answers, but its {MANIFEST} is lost or damaged", .0.display())]
     #[diagnostic(help(
         "reuse the answers in a new run: --out {}-again --cache {}",
-        path.display(), path.display()
+        .0.display(), .0.display()
     ))]
-    LostManifest {
-        /// The folder.
-        path: PathBuf,
-    },
+    LostManifest(PathBuf),
     /// The folder contains a run, and overwriting was not requested.
     #[error("{} already holds a run ({status})", path.display())]
     #[diagnostic(help("continue it with --resume, use another folder, or replace it with --overwrite"))]
@@ -37,19 +31,13 @@ pub enum StoreError {
         status: &'static str,
     },
     /// The file exists, and overwriting was not requested.
-    #[error("{} already exists", path.display())]
+    #[error("{} already exists", .0.display())]
     #[diagnostic(help("use another file, or replace it with --overwrite"))]
-    FileExists {
-        /// The file.
-        path: PathBuf,
-    },
+    FileExists(PathBuf),
     /// The path of a new folder looks like a file name.
-    #[error("{} is the name of a file, but a run is a folder", path.display())]
-    #[diagnostic(help("--out {}", path.with_extension("").display()))]
-    NamesAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{} is the name of a file, but a run is a folder", .0.display())]
+    #[diagnostic(help("--out {}", .0.with_extension("").display()))]
+    NamesAFile(PathBuf),
     /// A link in place of the folder is broken or circular.
     #[error("{} is a link that cannot be followed: {source}", path.display())]
     #[diagnostic(help("remove the link, or use another folder"))]
@@ -92,12 +80,9 @@ pub enum StoreError {
         hint: Option<&'static str>,
     },
     /// The folder contains no run.
-    #[error("{} holds no probity run", path.display())]
+    #[error("{} holds no probity run", .0.display())]
     #[diagnostic(help("name a run folder, the --out of a run"))]
-    NoRun {
-        /// The folder.
-        path: PathBuf,
-    },
+    NoRun(PathBuf),
     /// The manifest is invalid.
     #[error("{} is not the manifest of a probity run: {source}", path.display())]
     BadManifest {
@@ -107,19 +92,13 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// The database has no answer tables.
-    #[error("{} holds no answers", path.display())]
+    #[error("{} holds no answers", .0.display())]
     #[diagnostic(help("name a run folder"))]
-    NoAnswers {
-        /// The file.
-        path: PathBuf,
-    },
+    NoAnswers(PathBuf),
     /// The database has other tables, views or triggers than this program creates.
-    #[error("{} has tables or triggers that probity does not create", path.display())]
+    #[error("{} has tables or triggers that probity does not create", .0.display())]
     #[diagnostic(help("use another folder; this database was changed or belongs to another program"))]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    Foreign(PathBuf),
     /// Data of a finished run is missing.
     #[error("{} differs from what the finished run wrote: {why}", path.display())]
     #[diagnostic(help("run the same command with --resume to write it again"))]
@@ -139,21 +118,15 @@ pub enum StoreError {
         why: String,
     },
     /// A row of the database is damaged.
-    #[error("{} has a damaged row", path.display())]
+    #[error("{} has a damaged row", .0.display())]
     #[diagnostic(help(
         "run `probity check` on its folder to find it, and the command of that run with --resume to recompute it"
     ))]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    Damaged(PathBuf),
     /// The path of the answer database is not a regular file.
-    #[error("{} is a link or not a regular file", path.display())]
+    #[error("{} is a link or not a regular file", .0.display())]
     #[diagnostic(help("remove it, or give another folder"))]
-    NoFile {
-        /// The file.
-        path: PathBuf,
-    },
+    NoFile(PathBuf),
     /// The page structure of the database is damaged.
     #[error("{} is a damaged database: {why}", path.display())]
     #[diagnostic(help("use a new folder, or start again with --overwrite; the other files of the run are unchanged"))]
@@ -164,26 +137,17 @@ pub enum StoreError {
         why: String,
     },
     /// The answer database has an earlier version.
-    #[error("{} was written by an older probity, whose answers have no checksums", path.display())]
+    #[error("{} was written by an older probity, whose answers have no checksums", .0.display())]
     #[diagnostic(help("use a new folder; the answers are recomputed"))]
-    Older {
-        /// The file.
-        path: PathBuf,
-    },
+    Older(PathBuf),
     /// The answer database has a later version.
-    #[error("{} was written by a newer probity", path.display())]
+    #[error("{} was written by a newer probity", .0.display())]
     #[diagnostic(help("use that version, or another folder"))]
-    Newer {
-        /// The file.
-        path: PathBuf,
-    },
+    Newer(PathBuf),
     /// Another process is using the folder.
-    #[error("another process is writing to {}", path.display())]
+    #[error("another process is writing to {}", .0.display())]
     #[diagnostic(help("wait until it has finished, or use another folder"))]
-    Busy {
-        /// The folder.
-        path: PathBuf,
-    },
+    Busy(PathBuf),
     /// The run to resume has other settings.
     #[error("{} holds another run: {what}", path.display())]
     #[diagnostic(help(
@@ -220,11 +184,8 @@ pub enum StoreError {
         index: usize,
     },
     /// An earlier write to the table failed.
-    #[error("{} accepts no more rows: an earlier write failed", path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{} accepts no more rows: an earlier write failed", .0.display())]
+    Broken(PathBuf),
 }
 
 impl StoreError {

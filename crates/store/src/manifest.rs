@@ -430,7 +430,7 @@ impl Manifest {
         let bytes = match whole() {
             Ok(bytes) => bytes,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Err(StoreError::NoRun { path: folder.to_owned() });
+                return Err(StoreError::NoRun(folder.to_owned()));
             }
             Err(error) => return Err(StoreError::io("read", path)(error)),
         };

@@ -107,7 +107,7 @@ impl RunFolder {
     /// Does not check whether a run to resume has the same settings ([`RunInfo::difference`]).
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
         if names_a_file(path) {
-            return Err(StoreError::NamesAFile { path: path.to_owned() });
+            return Err(StoreError::NamesAFile(path.to_owned()));
         }
         let there = path.ancestors().find(|part| part.symlink_metadata().is_ok());
         if let Some((part, Err(source))) = there.map(|part| (part, part.metadata())) {
@@ -274,7 +274,7 @@ impl RunFolder {
         let path = self.path.join(name);
         if !self.manifest.files.iter().any(|f| f == name) {
             if path.symlink_metadata().is_ok() {
-                return Err(StoreError::FileExists { path });
+                return Err(StoreError::FileExists(path));
             }
             self.manifest.files.push(name.to_owned());
             self.write_manifest()?;
@@ -339,14 +339,14 @@ const LOCK: &str = ".lock";
 fn lock(path: &Path) -> Result<File, StoreError> {
     let at = path.join(LOCK);
     if at.symlink_metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(StoreError::NoFile { path: at });
+        return Err(StoreError::NoFile(at));
     }
     let mut options = File::options();
     restrict(options.create(true).truncate(false).write(true), Access::Private);
     let file = options.open(&at).map_err(StoreError::io("created", &at))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: path.to_owned() }),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(path.to_owned())),
         // On file systems without locks the run proceeds unlocked.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(StoreError::io("locked", at)(error)),
@@ -401,12 +401,10 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
     }
     match Manifest::read(path) {
         Ok(manifest) => Ok(Some(manifest)),
-        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) if path.join(ANSWERS).is_file() => {
-            Err(StoreError::LostManifest { path: path.to_owned() })
+        Err(StoreError::NoRun(_) | StoreError::BadManifest { .. }) if path.join(ANSWERS).is_file() => {
+            Err(StoreError::LostManifest(path.to_owned()))
         }
-        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) => {
-            Err(StoreError::NotOurs { path: path.to_owned() })
-        }
+        Err(StoreError::NoRun(_) | StoreError::BadManifest { .. }) => Err(StoreError::NotOurs(path.to_owned())),
         Err(error) => Err(error),
     }
 }

@@ -105,7 +105,7 @@ impl TableWriter {
 
     fn made(path: &Path, made: io::Result<File>) -> Result<Self, StoreError> {
         let file = made.map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists if path.is_file() => StoreError::FileExists { path: path.to_owned() },
+            io::ErrorKind::AlreadyExists if path.is_file() => StoreError::FileExists(path.to_owned()),
             io::ErrorKind::AlreadyExists => StoreError::io("created", path)(io::ErrorKind::IsADirectory.into()),
             _ => StoreError::io("created", path)(source),
         })?;
@@ -151,7 +151,7 @@ impl TableWriter {
     /// Adds the rows at an index: any number, none to skip it.
     pub fn put_all<T: Serialize>(&mut self, index: usize, rows: impl IntoIterator<Item = T>) -> Result<(), StoreError> {
         if self.broken {
-            return Err(StoreError::Broken { path: self.path.clone() });
+            return Err(StoreError::Broken(self.path.clone()));
         }
         if index < self.next || self.waiting.contains_key(&index) {
             return Err(StoreError::Twice { path: self.path.clone(), index });
@@ -201,7 +201,7 @@ impl TableWriter {
     /// missing; the other rows are in the file.
     pub fn finish(mut self) -> Result<usize, StoreError> {
         if self.broken {
-            return Err(StoreError::Broken { path: self.path.clone() });
+            return Err(StoreError::Broken(self.path.clone()));
         }
         // Checked before writing, which empties it; existing rows are written regardless.
         let missing = (!self.waiting.is_empty()).then_some(self.next);
@@ -381,8 +381,8 @@ mod tests {
         let error = table.put(0, &"row").expect_err("full");
         assert!(error.to_string().starts_with("/dev/full could not be written: "), "{error}");
         assert!(hint_of(&error).starts_with("free some space"), "{error:?}");
-        assert!(matches!(table.put(1, &"row"), Err(StoreError::Broken { .. })));
-        assert!(matches!(table.finish(), Err(StoreError::Broken { .. })));
+        assert!(matches!(table.put(1, &"row"), Err(StoreError::Broken(_))));
+        assert!(matches!(table.finish(), Err(StoreError::Broken(_))));
     }
 
     #[test]

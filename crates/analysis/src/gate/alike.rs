@@ -14,7 +14,7 @@ use crate::error::AnalysisError;
 pub(super) fn manifest(run: &Path) -> Result<Option<Manifest>, AnalysisError> {
     match Manifest::read(run) {
         Ok(manifest) => Ok(Some(manifest)),
-        Err(StoreError::NoRun { .. }) => Ok(None),
+        Err(StoreError::NoRun(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

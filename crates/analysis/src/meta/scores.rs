@@ -194,7 +194,7 @@ fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, AnalysisErr
     let run = match Manifest::read(folder) {
         Ok(run) => run,
         // Only runs have a database of answers, so this run has lost its manifest.
-        Err(StoreError::NoRun { .. }) if !folder.join(ANSWERS).exists() => return Ok(None),
+        Err(StoreError::NoRun(_)) if !folder.join(ANSWERS).exists() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     run.check_files(folder)?;
