@@ -48,15 +48,14 @@ impl TextDistances {
             // Computed once from the weights, so never rounded. The products with queries and keys are rounded where
             // scores are: to bf16 in tiles.
             let parts = loader.under(&format!("{}.{index}.", config.names.layers)).unrounded();
-            let heads =
-                |name: &str| -> Result<Vec<PackedMatrix>, SourceError> {
-                    let rows = RowRange::all(config.num_heads * config.head_dim);
-                    let product = parts.linear(name, rows, width, config.biases.qkv)?;
-                    let form = ProductForm::for_weight_type(WeightType::F32, loader.compute.arithmetic);
-                    of_heads(isa, &product, (&table, width), config.head_dim, form).map_err(|error| {
-                        SourceError::NoMemory { name: name.to_owned(), bytes: table.len() * 4, why: error.to_string() }
-                    })
-                };
+            let heads = |name: &str| -> Result<Vec<PackedMatrix>, SourceError> {
+                let rows = RowRange::all(config.num_heads * config.head_dim);
+                let product = parts.linear(name, rows, width, config.biases.qkv)?;
+                let form = ProductForm::for_weight_type(WeightType::F32, loader.compute.arithmetic);
+                packed_heads(isa, &product, (&table, width), config.head_dim, form).map_err(|error| {
+                    SourceError::NoMemory { name: name.to_owned(), bytes: table.len() * 4, why: error.to_string() }
+                })
+            };
             Ok(LayerDistances {
                 columns: columns.clone(),
                 keys: of.keys.map(heads).transpose()?,
@@ -68,7 +67,7 @@ impl TextDistances {
 }
 
 /// Projects a table and packs the result for each head.
-fn of_heads(
+fn packed_heads(
     isa: Isa,
     product: &Linear,
     (table, width): (&[f32], usize),

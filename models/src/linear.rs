@@ -37,10 +37,15 @@ fn pack(raw: &RawTensor, name: &str, compute: Compute) -> Result<PackedMatrix, S
 
 /// Loads a tensor and checks its shape and that its rows are whole blocks.
 fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
-    of_shape(source.tensor(name)?, source, name, shape)
+    checked_shape(source.tensor(name)?, source, name, shape)
 }
 
-fn of_shape(raw: RawTensor, source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
+fn checked_shape(
+    raw: RawTensor,
+    source: &dyn WeightSource,
+    name: &str,
+    shape: &[usize],
+) -> Result<RawTensor, SourceError> {
     let width = shape.last().copied().unwrap_or(1);
     let why = if raw.shape != shape {
         format!("expected shape {shape:?}, found {:?}", raw.shape)
@@ -63,7 +68,7 @@ fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usi
     if let ([width], 1) = (&raw.shape[..], rows.of) {
         raw.shape = vec![1, *width];
     }
-    let raw = of_shape(raw, source, name, &[rows.of, width])?;
+    let raw = checked_shape(raw, source, name, &[rows.of, width])?;
     let row = raw.weight_type.row_bytes(width).expect("whole blocks");
     let bytes = raw.bytes.part(rows.first * row..(rows.first + rows.len) * row);
     Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })

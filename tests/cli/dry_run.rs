@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::harness::{World, judging, lines, method_model, smallest, tiny};
+use crate::harness::{World, lines, method_model, smallest, tiny};
+use crate::roster::judging;
 
 /// The number after a name in the output of a dry run.
 fn number(text: &str, name: &str) -> u64 {
@@ -18,7 +19,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
     let texts = json!({"question": "who sat?", "answer": "the cat"});
     let sample = json!({"id": "s", "context": "the cat sat", "texts": texts, "candidates": (0..3).map(candidate).collect::<Vec<_>>()});
     let data = world.file("d.jsonl", lines(&[sample]));
-    for name in judging() {
+    for (name, _) in judging() {
         let model = method_model(name);
         let base = [&[name, "--model", &model, "--data", &data], &smallest(name)[..]].concat();
         let dry = world.run(&[&base[..], &["--dry-run", "--out", name]].concat()).exits(0);

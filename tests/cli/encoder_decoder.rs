@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, golden, judging, lines, scored, smallest, table};
+use crate::harness::{World, golden, lines, smallest};
+use crate::roster::judging;
 
 fn data(world: &World) -> String {
     let candidates = |texts: &[&str]| -> Vec<Value> {
@@ -21,13 +22,12 @@ fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     // A reward model needs a head.
-    for name in judging().filter(|name| *name != "reward") {
+    for (name, method) in judging().filter(|(_, method)| !method.reads_classes()) {
         world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], &smallest(name)[..]].concat()).exits(0);
-        let (table, rows) = table(name);
-        let scores = world.rows(&format!("{name}/{table}.jsonl"));
-        assert_eq!(scores.len(), 5 * rows, "{name}");
+        let scores = world.rows(&format!("{name}/{}.jsonl", method.table));
+        assert_eq!(scores.len(), 5 * method.rows, "{name}");
         // The random model writes no numbers and does not stop.
-        assert!(!scored(name) || scores.iter().all(|row| row["score"].is_number()), "{name}: {scores:?}");
+        assert!(!method.scored || scores.iter().all(|row| row["score"].is_number()), "{name}: {scores:?}");
     }
     let manifest: Value = serde_json::from_str(&world.read("compare/manifest.json")).expect("JSON");
     assert_eq!(

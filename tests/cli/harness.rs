@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
 
-use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::roster::row;
 
 /// A golden llama with random weights: 320 tokens, context of 256, chat template, two shards.
 pub(crate) fn tiny() -> PathBuf {
@@ -22,39 +22,14 @@ pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A small run of each judging method, on candidates with scores for coherence: `arguments`, `model` (default: the tiny
-/// llama), the `table` with a result for each candidate (default: `scores`), the number of `rows` per candidate there
-/// (default: 1), and whether the answers of a random model are `scored` (default: true).
-static METHODS: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(include_str!("../methods.json")).expect("a row for each method"));
-
 /// A model for the method.
 pub(crate) fn method_model(method: &str) -> String {
-    METHODS[method]["model"].as_str().map_or_else(tiny, root).display().to_string()
+    row(method).model.as_deref().map_or_else(tiny, root).display().to_string()
 }
 
 /// The options of the method's small run.
 pub(crate) fn smallest(method: &str) -> Vec<&'static str> {
-    let row = METHODS[method]["arguments"].as_str();
-    row.unwrap_or_else(|| panic!("tests/methods.json has no row for `{method}`")).split(' ').collect()
-}
-
-/// The table with the results of candidates, and its rows per candidate.
-pub(crate) fn table(method: &str) -> (&'static str, usize) {
-    let row = &METHODS[method];
-    (row["table"].as_str().unwrap_or("scores"), row["rows"].as_u64().unwrap_or(1) as usize)
-}
-
-/// Whether the answers of a random model become scores.
-pub(crate) fn scored(method: &str) -> bool {
-    METHODS[method]["scored"].as_bool().unwrap_or(true)
-}
-
-/// Methods that judge candidates independently. Methods that learn from labels, learnt heads and attacks have their own
-/// tests.
-pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
-    let methods = probity_studies::methods().filter(|method| method.needs().samples);
-    methods.map(probity_methods::DynMethod::name).filter(|name| !name.starts_with("learn") && *name != "attack")
+    row(method).arguments.split(' ').collect()
 }
 
 /// A temporary folder in which the binary runs, with only the test's own models.

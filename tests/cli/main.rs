@@ -35,6 +35,8 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+#[path = "../roster/methods.rs"]
+mod roster;
 #[cfg(unix)]
 mod scripts;
 #[cfg(all(unix, feature = "serve"))]

@@ -6,7 +6,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, judging, lines, method_model, smallest, tiny};
+use crate::harness::{World, lines, method_model, smallest, tiny};
+use crate::roster::judging;
 
 /// Seven samples with scores, references and texts, so that shards differ in size.
 fn data(world: &World) -> String {
@@ -81,7 +82,7 @@ fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
 fn parts_of_every_method_become_the_bytes_of_one_run() {
     let world = World::new();
     let (tiny, data) = (tiny().display().to_string(), data(&world));
-    for method in judging() {
+    for (method, _) in judging() {
         let model = method_model(method);
         let arguments = [&[method, "--model", &model, "--data", &data], &smallest(method)[..]].concat();
         parted(&world, method, &arguments, false);

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, golden, judging, lines, method_model, root, smallest, table, tiny};
+use crate::harness::{Ran, World, golden, lines, method_model, root, smallest, tiny};
+use crate::roster::judging;
 
 fn sample(id: &str, texts: &[&str]) -> Value {
     let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
@@ -50,10 +51,9 @@ fn compare_writes_a_run_folder_and_prints_tables() {
 fn every_method_of_the_registry_runs_on_the_same_data() {
     let world = World::new();
     let data = data(&world);
-    for name in judging() {
+    for (name, method) in judging() {
         run(&world, name, &data, name, &smallest(name)).exits(0);
-        let (table, rows) = table(name);
-        assert_eq!(world.rows(&format!("{name}/{table}.jsonl")).len(), 5 * rows, "{name}");
+        assert_eq!(world.rows(&format!("{name}/{}.jsonl", method.table)).len(), 5 * method.rows, "{name}");
     }
 }
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    Ran, World, golden, interrupt, interrupts_are_ignored, judging, lines, method_model, smallest, tiny,
-};
+use crate::harness::{Ran, World, golden, interrupt, interrupts_are_ignored, lines, method_model, smallest, tiny};
+use crate::roster::judging;
 
 /// Samples with gold, as `NAME.jsonl`.
 fn data(world: &World, name: &str, samples: usize) {
@@ -58,7 +57,7 @@ const RESULTS: [&str; 4] = ["samples.jsonl", "comparisons.jsonl", "scores.jsonl"
 fn a_command_and_its_recipe_are_the_same_run() {
     let world = World::new();
     data(&world, "d", 3);
-    for name in judging() {
+    for (name, _) in judging() {
         let mut options = smallest(name);
         if name == "compare" {
             options.extend(["--attribute", "fluency", "--analyses", "--seed", "7"]);

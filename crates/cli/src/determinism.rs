@@ -7,7 +7,7 @@ use probity_data::read_strict;
 use probity_lm::{LanguageModel as _, Precision, Usage};
 use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{BitProbe, Isa, KeptPrefixBytes, LoadOptions, Model, ProbeOrder, bit_digest};
-use probity_session::{AskedLine as _, ScoreLine};
+use probity_session::{RequestLine as _, ScoreLine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -142,7 +142,7 @@ fn precision(name: &str) -> Result<Precision, String> {
 pub(crate) fn device_memory_lines(memory: &ModelMemory) -> Vec<String> {
     let tokens = memory.token_budget();
     let line = |share: &DeviceShare| {
-        let activations = share.activations(BatchSize::of_tokens(tokens))?;
+        let activations = share.activations(BatchSize::with_tokens(tokens))?;
         let mut parts = vec![format!("{} of weights on {}", size(share.weights), share.title())];
         let cache = share.cache_per_token().filter(|bytes| *bytes > 0);
         parts.extend(

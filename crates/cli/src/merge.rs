@@ -58,7 +58,7 @@ impl MergeArgs {
         shards.apart_from(&self.out)?;
         let given = without(shards.arguments(), &["--overwrite", "--resume"], &["--out", "--shard"]);
         let name = shards.recipe().map(|recipe| recipe.stage.clone());
-        let mut stage = planned_run(&given, name.as_deref())?.of_shards(shards);
+        let mut stage = planned_run(&given, name.as_deref())?.with_shards(shards);
         stage.run.output.out = Some(self.out.clone());
         let keep = &mut stage.run.keep;
         (keep.overwrite, keep.resume, keep.cache) = (self.overwrite, self.resume, None);

@@ -44,7 +44,7 @@ impl OptionSet for Meta {
     }
 
     fn adjust_command(command: clap::Command) -> clap::Command {
-        of_plan(command)
+        resumable(command)
             .mut_arg("out", |option| option.help("Run folder for `probity report`, created if missing"))
             .mut_arg("resume", |option| option.help("Continue the run in the run folder"))
             .mut_arg("strict", |option| option.help("Exit with 1 if a score is undefined or has no counterpart"))

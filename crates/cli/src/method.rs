@@ -19,11 +19,11 @@ use crate::report::RecipeReport;
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     let command = clap::Command::new(method.name()).about(method.about()).long_about(method.long_about());
-    of_plan(with_options(command, &stage_options(method)))
+    resumable(with_options(command, &stage_options(method)))
 }
 
 /// A command whose run can be resumed, which requires the folder.
-pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
+pub(crate) fn resumable(command: clap::Command) -> clap::Command {
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
 

@@ -296,7 +296,7 @@ fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>
 
 fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>) -> String {
     let memory = memory.and_then(|memory| {
-        let batch = BatchSize::of_tokens(memory.token_budget());
+        let batch = BatchSize::with_tokens(memory.token_budget());
         let share = |share: &DeviceShare| {
             Some(json!({
                 "device": share.title(), "weights": share.weights, "cache_per_token": share.cache_per_token(),

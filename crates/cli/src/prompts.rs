@@ -71,7 +71,7 @@ impl PromptsCommand {
     pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         match self {
             Self::List(args) => {
-                for shipped in of_method(args.method.as_deref())? {
+                for shipped in shipped_prompts(args.method.as_deref())? {
                     print(&if args.json { shipped.json().to_string() } else { shipped.text() })?;
                 }
             }
@@ -126,7 +126,7 @@ fn all() -> Vec<Shipped> {
     methods().flat_map(of_method).collect()
 }
 
-fn of_method(method: Option<&str>) -> miette::Result<Vec<Shipped>> {
+fn shipped_prompts(method: Option<&str>) -> miette::Result<Vec<Shipped>> {
     let Some(method) = method else { return Ok(all()) };
     let of_method: Vec<Shipped> = all().into_iter().filter(|shipped| shipped.method == method).collect();
     if of_method.is_empty() {
@@ -178,7 +178,7 @@ impl PromptError {
 
 impl ExportArgs {
     fn run(&self, global: Global) -> miette::Result<()> {
-        let files: Vec<(PathBuf, Shipped)> = of_method(self.method.as_deref())?
+        let files: Vec<(PathBuf, Shipped)> = shipped_prompts(self.method.as_deref())?
             .into_iter()
             .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
             .collect();

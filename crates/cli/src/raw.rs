@@ -11,7 +11,7 @@ use probity_data::{DataError, LineProblems, Records};
 use probity_lm::LanguageModel as _;
 use probity_runtime::DryModel;
 use probity_session::{
-    AnswerWriter, AskedLine, Context, DryRun, ModelOptions, Notice, OpenedModel, PlannedPart, SessionError,
+    AnswerWriter, Context, DryRun, ModelOptions, Notice, OpenedModel, PlannedPart, RequestLine, SessionError,
     SessionReport, answer_settings, computing_in_force, message, report_damaged, shared_answers,
 };
 use probity_store::{Recorded, TableWriter, write_whole};
@@ -66,7 +66,7 @@ pub(crate) struct RawArgs {
 
 impl RawArgs {
     /// Answers the requests of the file.
-    pub(crate) fn run<L: AskedLine>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
+    pub(crate) fn run<L: RequestLine>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
         let out = self.out.as_deref().filter(|path| !is_stdout(path));
         let to_terminal = out.is_none() && std::io::stdout().is_terminal();
@@ -93,7 +93,7 @@ impl RawArgs {
     }
 
     /// Writes the answers of the records to the table.
-    fn answer<L: AskedLine>(
+    fn answer<L: RequestLine>(
         &self,
         table: TableWriter,
         mut records: Records<'_, L>,
@@ -136,7 +136,7 @@ impl RawArgs {
         write_whole(path, |writer| Ok(writeln!(writer, "{manifest:#}").map_err(cannot)?))
     }
 
-    fn dry_run<L: AskedLine>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Completed> {
+    fn dry_run<L: RequestLine>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Completed> {
         let model = context.models.language(&OpenedModel::open(&self.model)?)?;
         let dry = DryModel::count(&model);
         let mut requests =

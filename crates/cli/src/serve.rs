@@ -8,16 +8,15 @@ use probity_session::{ByteSize, ModelOptions};
 use crate::options::Typed;
 
 pub(crate) const LONG_ABOUT: &str = "\
-Serve one model over HTTP: OpenAI's endpoints for texts and chats, and exact probabilities.
+Serve one model over HTTP: OpenAI's endpoints for completions and chats, and exact probabilities.
 
-  POST /v1/completions        texts, optionally with log-probabilities of the prompt's tokens (echo)
+  POST /v1/completions        continuations of prompts, optionally with log-probabilities of all tokens
   POST /v1/chat/completions   answers to chats, optionally constrained by a JSON schema
-  POST /v1/score              exact probabilities of labels (and their sum) and continuations
+  POST /v1/score              exact probabilities of labels, of their sum, and of continuations
   GET  /v1/models, /health, /openapi.json
 
 A request with an unsupported field is rejected, and the error names the field. Concurrent requests are computed \
-together, and a prefix that they share is computed once. On `cpu`, each answer is bit-identical to the answer that the \
-request would get alone.
+together, and a prefix that they share is computed once. On `cpu`, this does not change a bit of any answer.
 
 The first line of standard output is the address. By default, the server listens only on this machine. An address that \
 other machines can reach (--host) requires a token. Ctrl-C stops the server after pending requests are answered.";
@@ -49,19 +48,19 @@ pub(crate) struct ServeArgs {
     /// Model id in requests [default: the model's own name]
     #[arg(long, value_name = "ID")]
     name: Option<String>,
-    /// Maximum size of a request
+    /// Maximum size of the body of a request
     #[arg(long, value_name = "SIZE", default_value = "8MB")]
     max_body: ByteSize,
     /// Maximum number of tokens to generate for one text
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
-    /// Maximum duration of a request
+    /// Maximum time to answer a request
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Maximum number of simultaneous connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_connections: u32,
-    /// Maximum number of queries waiting for the model
+    /// Maximum number of waiting queries; more are rejected
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     max_waiting: u32,
 }

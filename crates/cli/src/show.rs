@@ -17,7 +17,7 @@ use probity_report::{Options, ReportedRun, RunReport};
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::{Checkpoint, DeviceList, LoadOptions, Model};
-use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES, sample_of};
+use probity_store::{ANSWERS, AnsweredRequest, Answers, AnyAnswer, Manifest, SAMPLES, sample_of};
 use serde_json::Value;
 
 use crate::error::JsonError;
@@ -113,7 +113,7 @@ impl RunShowArgs {
     }
 
     /// The prompt as the model saw it, and the answer.
-    fn question(&self, asked: &AskedRequest, manifest: &Manifest) -> miette::Result<String> {
+    fn question(&self, asked: &AnsweredRequest, manifest: &Manifest) -> miette::Result<String> {
         let name = self.model_name(manifest);
         let open = || -> miette::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
@@ -255,8 +255,8 @@ fn texts(sample: &Sample) -> String {
 }
 
 /// A table of queries with short answers.
-fn questions(asked: &[AskedRequest]) -> String {
-    let row = |one: &AskedRequest| {
+fn questions(asked: &[AnsweredRequest]) -> String {
+    let row = |one: &AnsweredRequest| {
         let (said, mass) = match &one.answer {
             AnyAnswer::Score(result) => match &result.answer {
                 Some(ScoreAnswer::Labels(labels)) => {
@@ -306,7 +306,7 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
 
 /// The model's input before the queried tokens, with control tokens between ⟦ and ⟧. These two characters are escaped
 /// in texts.
-fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String> {
+fn seen(encoder: &PromptEncoder, asked: &AnsweredRequest) -> miette::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
         Some(Ask::Continuation(text) | Ask::Reading(Reading { text, .. })) => {
@@ -405,7 +405,7 @@ fn generated(result: &GenerateResult) -> String {
 }
 
 /// Queries the model again and compares bits.
-fn recompute(asked: &[AskedRequest], model: &Model) -> miette::Result<Completed> {
+fn recompute(asked: &[AnsweredRequest], model: &Model) -> miette::Result<Completed> {
     let mut same = 0;
     for one in asked {
         let Some(ask) = &one.ask else { continue };

@@ -23,7 +23,7 @@ impl Mapping {
             (entry.constant || !used.contains(entry.column.as_str()))
                 && !self.entries.iter().any(|own| own.covers(entry))
         };
-        let found = self.pairs(columns, chosen_is_a_conversation)?.unwrap_or_else(|| Self::of_columns(columns));
+        let found = self.pairs(columns, chosen_is_a_conversation)?.unwrap_or_else(|| Self::from_columns(columns));
         let free = found.entries.into_iter().filter(is_free);
         Ok(Self { entries: free.chain(self.entries.iter().cloned()).collect() })
     }
@@ -49,12 +49,12 @@ impl Mapping {
         let known = preferences::mapping(has, chosen_is_a_conversation || has_prompt);
         let Self { mut entries } = known.ok_or(UnfitMapping::NoPrompt)?;
         let is_beside = |field: &Field| matches!(field, Field::Reference | Field::Text(_) | Field::Score(_));
-        entries.extend(Self::of_columns(columns).entries.into_iter().filter(|entry| is_beside(&entry.field)));
+        entries.extend(Self::from_columns(columns).entries.into_iter().filter(|entry| is_beside(&entry.field)));
         Ok(Some(Self { entries }))
     }
 
     /// The mapping of columns that are named after fields.
-    fn of_columns(columns: &[String]) -> Self {
+    fn from_columns(columns: &[String]) -> Self {
         // The first of two spellings of one field is used. The set is only tested for membership, so its order does not
         // matter.
         let mut seen = HashSet::new();

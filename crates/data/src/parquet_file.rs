@@ -34,12 +34,12 @@ pub(crate) struct ParquetRows {
 
 impl ParquetRows {
     /// The rows of a file on disk.
-    pub(crate) fn of_file(file: File) -> Result<Self, LineError> {
+    pub(crate) fn from_file(file: File) -> Result<Self, LineError> {
         Self::new(file)
     }
 
     /// The rows of a file in memory.
-    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Self, LineError> {
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Self, LineError> {
         Self::new(bytes::Bytes::from(bytes))
     }
 

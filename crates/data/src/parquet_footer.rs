@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn columns_that_are_nested_too_deeply_are_refused_before_they_overflow_the_stack() {
-        let rows = |levels| ParquetRows::of_bytes(nested(levels)).map(|rows| rows.columns().to_vec());
+        let rows = |levels| ParquetRows::from_bytes(nested(levels)).map(|rows| rows.columns().to_vec());
         assert_eq!(rows(DEEPEST - 1).expect("a file"), ["a"]);
         for levels in [DEEPEST, 300_000] {
             let error = rows(levels).expect_err("too deep").to_string();

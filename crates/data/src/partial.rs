@@ -126,8 +126,8 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> R
     let has = |id: &str| candidates.iter().any(|candidate| candidate.id == id);
     let direct = |text: &str| match text {
         id if has(id) => Some(Preference::Candidate(id.to_owned())),
-        column if plan.of_column(column).is_some_and(has) => {
-            plan.of_column(column).map(|id| Preference::Candidate(id.to_owned()))
+        column if plan.candidate_for(column).is_some_and(has) => {
+            plan.candidate_for(column).map(|id| Preference::Candidate(id.to_owned()))
         }
         tie if tie.eq_ignore_ascii_case(TIE) => Some(Preference::Tie),
         _ => None,

@@ -188,7 +188,7 @@ impl PreparedMapping {
     }
 
     /// The candidate of a column.
-    pub(crate) fn of_column(&self, column: &str) -> Option<&str> {
+    pub(crate) fn candidate_for(&self, column: &str) -> Option<&str> {
         self.slots.iter().find(|slot| slot.column.name == column).map(CandidateColumn::called)
     }
 

@@ -345,8 +345,8 @@ fn parquet(path: Option<&PathBuf>, reader: impl BufRead) -> Result<ParquetRows, 
     // Compressed files begin differently, and a pipe cannot be read from its end: both are held in memory.
     let file = path.filter(|path| path.is_file()).and_then(|path| open_file(path).ok());
     match file.filter(starts_as_parquet) {
-        Some(file) => ParquetRows::of_file(file),
-        None => ParquetRows::of_bytes(read_all(reader, LONGEST_PIPED).map_err(LineError::Read)?),
+        Some(file) => ParquetRows::from_file(file),
+        None => ParquetRows::from_bytes(read_all(reader, LONGEST_PIPED).map_err(LineError::Read)?),
     }
 }
 

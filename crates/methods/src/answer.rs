@@ -120,7 +120,7 @@ pub struct ChoiceFields {
 
 impl ChoiceFields {
     /// A choice between two options: the chosen name and the probability of the first.
-    pub fn of_two(field: &'static str, names: [&str; 2]) -> Self {
+    pub fn binary(field: &'static str, names: [&str; 2]) -> Self {
         let options = names.iter().map(|name| json!(name)).collect();
         Self { value: Some(field), options, probabilities: ProbabilityFields::First, text: None, tokens: false }
     }

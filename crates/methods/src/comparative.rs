@@ -62,21 +62,22 @@ impl Method for Comparative {
     const LONG_ABOUT: &'static str = "\
 Compare candidates in pairs and rank them.
 
-The model sees the source and two candidates, and answers which is better. p is the probability of the answer A, \
-divided by the sum for A and B. It is computed from exact probabilities; nothing is parsed (Liusie, Manakul and Gales \
-2024). By default, a candidate's score is its share of won comparisons, or, if all samples are pairs, its mean \
-probability of being better. --rank selects other scores. Candidates are ranked within each context.
+The model sees the source and two candidates, and answers A if the first is better, or B. \
+p = P(A) / (P(A) + P(B)) is the probability that the first is better. It is computed from exact probabilities; nothing \
+is parsed (Liusie, Manakul and Gales 2024). By default, a candidate's score is its share of won comparisons. If all \
+samples are pairs, it is the candidate's mean probability of being better. --rank selects other scores. Candidates are \
+ranked within each context.
 
-The model must be large enough to compare: the smallest ones choose whichever text is shown first. `probity gpt-score` \
-is the method for those, and needs no labels either.
+Very small models prefer whichever text is shown first. Use `probity gpt-score` with them: it compares no texts.
 
-Models favour a position. In the tables, P(A) is the share of comparisons that the candidate shown first wins. Over \
-all pairs in both orders, an unbiased judge has P(A) = 0.5.
+Many models favour one position. In the tables, P(A) is the share of comparisons that the candidate shown first wins. \
+Over all pairs in both orders, an unbiased judge has P(A) = 0.5.
 
-Debiasing moves the threshold from 0.5 to τ, the median of p. Both positions then win equally often. For means, p is \
-replaced by the probability with log-odds logit p − logit τ. Debiasing does not make an undecided judge decisive. τ is \
-estimated from pairs judged in both orders. Without such pairs (as with `--pairs no-repeat:R`), nothing is debiased. \
-Position bias then cannot be told from better candidates in the first position.
+Debiasing corrects p for this bias. A candidate shown first wins if p is above τ instead of 0.5. τ is the median of p, \
+so both positions win equally often. Scores that average probabilities use p with the log-odds logit p − logit τ. τ is \
+estimated from pairs judged in both orders. Without such pairs (for example with `--pairs no-repeat:R`), nothing is \
+corrected, and P(A) cannot show whether the model favours a position or the candidates shown first are better. A \
+correction does not improve a judge that cannot decide.
 
 p_ij is p with candidate i shown first and candidate j second. The order gap |p_ij − (1 − p_ji)| measures how much a \
 verdict depends on presentation order.
@@ -88,9 +89,9 @@ Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, ma
 candidate, score, rank) and `summary.json`. --budget adds `budget.jsonl` (item, pairs compared, why the comparisons \
 ended, certainty of the ranking). With gold, two more files list what people should label next with `probity label` \
 (docs/promises.md): pairs in `to_label.jsonl`, and single candidates in `scores_to_label.jsonl`. A candidate without \
-text is not shown to the model. A sample with one candidate is counted and has no comparison.
+text is not shown to the model. A sample with one candidate has no comparisons, and the outcome `one_candidate`.
 
-Templates: 1 shows the material, then the question; 2 states the task first. Your own file is a Jinja template with \
+Templates: 1 shows the material, then the question; 2 states the task first. Your own template is a Jinja file with \
 the slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, \
 adjective, comparative. A line of the data is quoted with `> ` if it could be mistaken for a part of the template, for \
 example `[End of Summary A]`. A candidate thus cannot close its block or write a verdict.";

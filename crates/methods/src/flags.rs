@@ -98,10 +98,10 @@ const KEYS: [&str; 10] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Look {
-    /// Look for them
+    /// Search all candidates
     #[default]
     On,
-    /// Do not look for them
+    /// Do not search
     Off,
 }
 

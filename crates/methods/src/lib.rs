@@ -9,6 +9,7 @@ pub mod answer;
 pub mod answer_text;
 pub mod attributes;
 pub mod builtin;
+pub mod candidate_report;
 mod checklist;
 pub mod comparative;
 pub mod defence;

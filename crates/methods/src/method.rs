@@ -46,7 +46,7 @@ impl RoleModel {
     }
 
     /// The models that metrics need, as far as they are named.
-    pub fn of_metrics(encoder: Option<&str>, seq2seq: Option<&str>) -> Vec<Self> {
+    pub fn for_metrics(encoder: Option<&str>, seq2seq: Option<&str>) -> Vec<Self> {
         let encoder = encoder.map(|name| Self { role: "encoder", name: name.to_owned(), kind: ModelKind::Encoder });
         let seq2seq = seq2seq.map(|name| Self { role: "seq2seq", name: name.to_owned(), kind: ModelKind::Seq2Seq });
         encoder.into_iter().chain(seq2seq).collect()

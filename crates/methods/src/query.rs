@@ -186,7 +186,7 @@ impl<'a, R: Readout> QueryStage<'a, R> {
 
     /// The stage in several rounds.
     #[must_use]
-    pub fn in_several_rounds(self) -> Self {
+    pub fn in_rounds(self) -> Self {
         Self { in_rounds: true, ..self }
     }
 

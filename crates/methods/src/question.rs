@@ -92,9 +92,9 @@ pub struct LayoutOptions {
     ///
     /// `sandwich` adds a reminder after the last text: instructions inside the texts are to be ignored. `nonce:KEY`
     /// adds a code derived from KEY to the markers around texts. `paraphrase` shows the model its own paraphrases of
-    /// the candidates. `perplexity:NATS` withholds a candidate if twenty consecutive tokens cost more than NATS nats
-    /// per token on average. The last two need a method that judges candidates. docs/methods/attack.md lists the effect
-    /// and the cost of each defence.
+    /// the candidates. `perplexity:NATS` excludes a candidate if the mean negative log-probability of any 20
+    /// consecutive tokens is above NATS. The last two need a method that judges candidates. docs/methods/attack.md
+    /// lists the effect and the cost of each defence.
     #[schemars(extend("form" = "DEFENCE", "signed" = "method"))]
     pub defence: Vec<Defence>,
 }

@@ -1,24 +1,16 @@
 //! The judging methods, one line each; studies are in a separate crate.
 
-use crate::checklist::Checklist;
-use crate::comparative::Comparative;
-use crate::g_eval::GEval;
-use crate::gpt_score::GptScore;
-use crate::judge::Judge;
 use crate::method::{DynMethod, entry};
-use crate::para_pluie::ParaPluie;
-use crate::prompt_scoring::PromptScoring;
-use crate::reward::Reward;
 
 const METHODS: &[&dyn DynMethod] = &[
-    entry::<Comparative>(),
-    entry::<GEval>(),
-    entry::<PromptScoring>(),
-    entry::<Checklist>(),
-    entry::<GptScore>(),
-    entry::<ParaPluie>(),
-    entry::<Judge>(),
-    entry::<Reward>(),
+    entry::<crate::comparative::Comparative>(),
+    entry::<crate::g_eval::GEval>(),
+    entry::<crate::prompt_scoring::PromptScoring>(),
+    entry::<crate::checklist::Checklist>(),
+    entry::<crate::gpt_score::GptScore>(),
+    entry::<crate::para_pluie::ParaPluie>(),
+    entry::<crate::judge::Judge>(),
+    entry::<crate::reward::Reward>(),
 ];
 
 /// All judging methods in display order.

@@ -192,7 +192,7 @@ impl GivenTable {
         let mut parts = Vec::with_capacity(stage.parts());
         for number in 0..stage.parts() {
             let identity = stage.identity(number);
-            let count = if S::ONE_ROW { rest.len().min(1) } else { of_part(rest, &identity) };
+            let count = if S::ONE_ROW { rest.len().min(1) } else { part_rows(rest, &identity) };
             let (own, after) = rest.split_at(count);
             let line = own.first().map_or_else(|| self.last_line(), |(line, _)| *line);
             if S::ONE_ROW {
@@ -243,7 +243,7 @@ impl GivenTable {
             let identity = without(stage.identity(number), stage.earlier_fields());
             let is_of_part = |(_, row): &(u64, Value)| difference(&identity, row).is_none();
             let count =
-                if S::ONE_ROW { usize::from(rest.first().is_some_and(is_of_part)) } else { of_part(rest, &identity) };
+                if S::ONE_ROW { usize::from(rest.first().is_some_and(is_of_part)) } else { part_rows(rest, &identity) };
             let (own, after) = rest.split_at(count);
             if let Some((line, _)) = own.first() {
                 self.part(stage, number, own, *line)?;
@@ -264,7 +264,10 @@ impl GivenTable {
         line: u64,
     ) -> Result<S::Part, MethodError> {
         let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
-        let refused = |why: RowError| self.error(stage, line, why.to_string());
+        let refused = |why: RowError| {
+            let identity = if own.is_empty() { format!(": {}", stage.identity(number)) } else { String::new() };
+            self.error(stage, line, format!("{why}{identity}"))
+        };
         let part = stage.read(number, &rows).map_err(refused)?;
         let written = stage.rows(number, &part);
         for ((line, row), written) in own.iter().zip(&written) {
@@ -325,7 +328,7 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 /// The number of leading rows with these fields.
-fn of_part(rows: &[(u64, Value)], identity: &Value) -> usize {
+fn part_rows(rows: &[(u64, Value)], identity: &Value) -> usize {
     let has =
         |row: &Value| identity.as_object().into_iter().flatten().all(|(name, value)| row.get(name) == Some(value));
     rows.iter().take_while(|(_, row)| has(row)).count()

@@ -15,7 +15,7 @@ pub enum Direction {
 
 impl Direction {
     /// The direction of a metric label; higher is better for unknown labels.
-    pub fn of_label(label: &str) -> Self {
+    pub fn for_metric(label: &str) -> Self {
         definition(label).map_or(Self::HigherIsBetter, Self::from_definition)
     }
 
@@ -67,9 +67,9 @@ mod tests {
             "ter", "TER", "ter:normalized=yes", "Levenshtein.normalised",
             "adapted/levenshtein-source:unit=word.normalised",
         ];
-        assert!(lower.iter().all(|label| Direction::of_label(label) == Direction::LowerIsBetter));
+        assert!(lower.iter().all(|label| Direction::for_metric(label) == Direction::LowerIsBetter));
         let higher = ["bleu", "rouge-l.recall", "adapted/judge", "compare", "meteor:wordnet=/data/ter", "TERSE", ""];
-        assert!(higher.iter().all(|label| Direction::of_label(label) == Direction::HigherIsBetter));
+        assert!(higher.iter().all(|label| Direction::for_metric(label) == Direction::HigherIsBetter));
     }
 
     #[test]

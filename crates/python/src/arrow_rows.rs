@@ -189,13 +189,13 @@ impl Texts {
         match self.array.data_type() {
             DataType::Dictionary(..) => {
                 let dictionary = self.array.as_any_dictionary();
-                key(dictionary.keys(), row).map_or(Ok(None), |key| self.of_array(dictionary.values(), key))
+                key(dictionary.keys(), row).map_or(Ok(None), |key| self.text_at(dictionary.values(), key))
             }
-            _ => self.of_array(&self.array, row),
+            _ => self.text_at(&self.array, row),
         }
     }
 
-    fn of_array(&self, array: &ArrayRef, row: usize) -> Result<Option<SharedText>, &'static str> {
+    fn text_at(&self, array: &ArrayRef, row: usize) -> Result<Option<SharedText>, &'static str> {
         if array.is_null(row) {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use probity_data::{LineProblems, RecordUnit, Records};
 use probity_lm::{LanguageModel as _, SinkError};
 use probity_options::{read, specs};
 use probity_session::{
-    AnswerWriter, AskedLine, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, OpenedModel,
+    AnswerWriter, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, OpenedModel, RequestLine,
     ScoreLine, SessionError, SessionReport, UserConfig,
 };
 use probity_store::TableWriter;
@@ -66,7 +66,7 @@ impl Model {
     }
 
     /// Runs the requests and returns their answers.
-    fn ask<'py, L: AskedLine>(
+    fn ask<'py, L: RequestLine>(
         &self,
         py: Python<'py>,
         requests: &Bound<'py, PyAny>,
@@ -169,7 +169,7 @@ fn by_index(mut problems: LineProblems) -> LineProblems {
 }
 
 /// Answers requests in order. If one is invalid, it returns an error and runs none.
-fn answer<L: AskedLine>(opened: &OpenedModel, lines: &str, context: &Context) -> Result<Value, Failure> {
+fn answer<L: RequestLine>(opened: &OpenedModel, lines: &str, context: &Context) -> Result<Value, Failure> {
     let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
     let asked: Vec<(usize, L)> = records.by_ref().collect();
     let mut problems = by_index(records.into_problems());

@@ -19,7 +19,7 @@ use probity_data::Sample;
 use probity_lm::Prompt;
 use probity_metrics::Direction;
 use probity_stats::order;
-use probity_store::{Answers, AnyAnswer, AskedRequest, sample_of};
+use probity_store::{AnsweredRequest, Answers, AnyAnswer, sample_of};
 use serde_json::{Map, Value, json};
 
 use crate::ReportError;
@@ -302,7 +302,7 @@ impl<'a> RunReader<'a> {
     }
 
     /// The first requests of a sample, limited to `most`.
-    fn sample_requests(&self, number: u32, most: usize) -> Result<Vec<AskedRequest>, ReportError> {
+    fn sample_requests(&self, number: u32, most: usize) -> Result<Vec<AnsweredRequest>, ReportError> {
         let mut asked = Vec::new();
         for place in &self.asked[number as usize] {
             if let Some(answers) = &self.answers {
@@ -312,7 +312,7 @@ impl<'a> RunReader<'a> {
         Ok(asked)
     }
 
-    fn texts(&mut self, number: u32, asked: &[AskedRequest]) -> Result<Value, ReportError> {
+    fn texts(&mut self, number: u32, asked: &[AnsweredRequest]) -> Result<Value, ReportError> {
         let outputs: Vec<&str> = asked
             .iter()
             .filter_map(|asked| match &asked.answer {
@@ -397,7 +397,7 @@ struct PromptLines {
 
 impl PromptLines {
     /// `[name, [[role, [line …]] …], answer]`.
-    fn request(&mut self, id: &str, asked: &AskedRequest) -> Value {
+    fn request(&mut self, id: &str, asked: &AnsweredRequest) -> Value {
         let name = asked.request.strip_prefix(id).map_or(asked.request.as_str(), |rest| rest.trim_start_matches('/'));
         let messages = match &asked.prompt {
             Prompt::Text(text) => vec![json!(["text", self.split(text)])],

@@ -292,7 +292,7 @@ impl RunFacts {
         let facts = &mut self.samples[sample as usize];
         if let Some(score) = row.score {
             if metric == 0 && self.scores.first().is_none_or(|first| first.attribute == attribute) {
-                let direction = Direction::of_label(&row.metric);
+                let direction = Direction::for_metric(&row.metric);
                 let better = |best: f64| direction.upwards(score) > direction.upwards(best);
                 facts.best = facts.best.filter(|best| !better(*best)).or(Some(score));
             }

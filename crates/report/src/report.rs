@@ -109,7 +109,7 @@ impl ReportPart {
         let plots = plots(prefix, &run, &facts, &attributes, resampling);
         let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];
         tables.extend(tables::figures(prefix, &attributes, resampling));
-        tables.extend(tables::of_method(prefix, &run));
+        tables.extend(tables::method_tables(prefix, &run));
         for table in &mut tables {
             table.run = Some(run.name.clone());
         }

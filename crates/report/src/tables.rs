@@ -130,7 +130,7 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
         let mut add = |title: &str, estimate: FigureEstimate<Option<f64>>, n: usize, unit: &str| {
             let FigureEstimate { figure: value, interval, no_interval, .. } = estimate;
             if let (Some(_), Some(why)) = (value, no_interval) {
-                without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
+                without.entry(why).or_default().push(format!("{title}{}", in_brackets(&attribute.name)));
             }
             table.push(cells![&attribute.name, title, figures::estimate(value, interval), n, unit]);
         };
@@ -201,7 +201,7 @@ pub(crate) fn confidence(resampling: &Resampling) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn of_attribute(name: &str) -> String {
+fn in_brackets(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" ({})", visible_line(name)) }
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn interval_note(resampling: &Resampling) -> String {
 }
 
 /// The method's tables in the summary.
-pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
+pub(crate) fn method_tables(prefix: &str, run: &ReportedRun) -> Vec<Table> {
     let texts = |value: &Value| {
         value.as_array().map(|list| list.iter().map(value_text).collect::<Vec<_>>()).unwrap_or_default()
     };

@@ -179,7 +179,7 @@ impl DeviceShare {
 
     /// Weights, and what a batch of this many tokens needs.
     fn needed(&self, tokens: usize) -> u64 {
-        self.weights.saturating_add(self.activations(BatchSize::of_tokens(tokens)).unwrap_or(0))
+        self.weights.saturating_add(self.activations(BatchSize::with_tokens(tokens)).unwrap_or(0))
     }
 
     /// Available memory; `None` if unknown, and on [`DeviceChoice::Cpu`], where weights are mapped from their files.
@@ -258,7 +258,7 @@ impl ModelMemory {
 
     /// Sets the cache budget: half of what remains for batches of this many tokens.
     fn with_cache(self, token_budget: usize, rooms: &[Option<DeviceRoom>]) -> Self {
-        let size = BatchSize::of_tokens(token_budget);
+        let size = BatchSize::with_tokens(token_budget);
         let most = self.shares.iter().filter_map(DeviceShare::cache_per_token).max();
         // Bytes are counted on the device with the most layers.
         let budget = |(share, room): (&DeviceShare, &Option<DeviceRoom>)| {
@@ -392,7 +392,7 @@ fn held_weights(device: DeviceChoice, memory: &DeviceMemory) -> u64 {
 /// The most tokens, by doubling, whose activations fit into their share of the memory that weights leave free.
 fn tokens_that_fit(memory: &DeviceMemory, free: u64) -> usize {
     let share = free.saturating_sub(memory.held.weights) / ACTIVATIONS_SHARE;
-    let fits = |tokens: usize| memory.activations(BatchSize::of_tokens(tokens)) <= share;
+    let fits = |tokens: usize| memory.activations(BatchSize::with_tokens(tokens)) <= share;
     let mut tokens = CPU_TOKEN_BUDGET;
     while tokens < MOST_TOKENS && fits(2 * tokens) {
         tokens *= 2;

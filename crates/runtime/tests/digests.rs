@@ -1,16 +1,22 @@
 //! Checks bit-identical results across machines: digests of the numbers for a fixed list of requests, stored in a file
 //! that all processors are compared with.
 //!
-//! `PROBITY_DIGESTS=write` rewrites the file with the plain instruction set only, after an intended change of results.
-//! The models are the file's keys; add a new one with `{}`.
+//! The models are all decoders of the roster in safetensors, and further keys of the file. `PROBITY_DIGESTS=write` adds
+//! those of a new model. It rewrites the file, with the plain instruction set only, also after an intended change of
+//! results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use probity_lm::Precision;
 use probity_runtime::hub::locate;
 use probity_runtime::{BitProbe, Isa, LoadOptions, Model, ProbeOrder, bit_digest};
+
+use crate::roster::{Kind, Suite, golden_names};
+
+#[path = "../../../tests/roster/mod.rs"]
+mod roster;
 
 /// It has weights of every type but MXFP4.
 const ON_ALL: &str = "tiny-gguf-mixed/model.gguf";
@@ -42,7 +48,9 @@ fn numbers_have_the_same_bits_on_every_machine() {
     let isas: Vec<Isa> =
         Isa::ALL.into_iter().filter(|isa| isa.is_available() && (!write || *isa == Isa::Plain)).collect();
     println!("instruction sets: {}", isas.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", "));
-    for name in digests.keys().cloned().collect::<Vec<_>>() {
+    let decoders = golden_names(Kind::Decoder, Suite::Logits).map(str::to_owned);
+    let models: BTreeSet<String> = digests.keys().cloned().chain(decoders).collect();
+    for name in models {
         let path =
             if name == TRAINED { name.clone() } else { goldens().join("models").join(&name).display().to_string() };
         if let Err(error) = locate(&path) {
@@ -62,7 +70,9 @@ fn numbers_have_the_same_bits_on_every_machine() {
                     digests.entry(name.clone()).or_default().insert(precision.as_str().to_owned(), got);
                 } else {
                     let expected = digests.get(&name).and_then(|of| of.get(precision.as_str()));
-                    assert_eq!(Some(&got), expected, "{name} in {} on {}", precision.as_str(), isa.name());
+                    let place = format!("{name} in {} on {}", precision.as_str(), isa.name());
+                    assert!(expected.is_some(), "no digest of {place}; PROBITY_DIGESTS=write adds it");
+                    assert_eq!(Some(&got), expected, "{place}");
                 }
             }
         }

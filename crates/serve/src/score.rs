@@ -91,7 +91,7 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
             let why = "only one of `labels`, `continuation`, `classes` is allowed";
             return Err(ApiError::field(field("classes"), why));
         }
-        return of_classes(app, at, item.id, (prompt, of));
+        return class_question(app, at, item.id, (prompt, of));
     }
     let (ask, asked) = match (item.labels, item.continuation) {
         (Some(_), Some(_)) => {
@@ -123,7 +123,12 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
 }
 
 /// Creates a query to a class head; `of` is the field of the prompt.
-fn of_classes(app: &App, at: &str, id: Option<String>, (prompt, of): (Prompt, String)) -> Result<Question, ApiError> {
+fn class_question(
+    app: &App,
+    at: &str,
+    id: Option<String>,
+    (prompt, of): (Prompt, String),
+) -> Result<Question, ApiError> {
     if matches!(&prompt, Prompt::Chat { answer_prefix, .. } if !answer_prefix.is_empty()) {
         let why = "requires `labels` or `continuation`; a class head reads the last message unchanged";
         return Err(ApiError::field(format!("{at}.answer_prefix"), why));

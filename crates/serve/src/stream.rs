@@ -153,7 +153,7 @@ impl Streamed<'_> {
                     tokens += written.ids.len();
                     let rest = text.rest(&written.text);
                     let (thought, text) = split(text.reader.take(), rest);
-                    let done = DoneText { index, text, thought, finish: written.reason(), told: None };
+                    let done = DoneText { index, text, thought, finish: written.reason(), logprobs: None };
                     self.out.send(encode(Event::Done(done))).await?;
                     open[index] = None;
                 }

@@ -18,7 +18,7 @@ use crate::json;
 use crate::stream::{OpenText, Streamed, split, stream};
 use crate::wire::chat::EFFORT;
 use crate::wire::forms::{Header, UsageBody};
-use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, WrittenText};
+use crate::wire::text::{DoneText, Event, RequestedLogprobs, TextFormat, TextRequest, Writing, WrittenText};
 
 /// Maximum number of texts per request: prompts times choices.
 const MOST_TEXTS: usize = 4096;
@@ -38,7 +38,7 @@ struct TextPlan {
 
 /// Texts of a prompt, and the log-probabilities of its tokens if requested.
 struct Finished {
-    told: Option<TokensAnswer>,
+    prompt: Option<TokensAnswer>,
     written: Vec<WrittenText>,
 }
 
@@ -111,7 +111,7 @@ impl TextPlan {
         finished: &'a Finished,
     ) -> impl Iterator<Item = DoneText<'a>> + Send {
         let ask = &self.asks[place];
-        let prompt = self.writing.echo.then_some((ask.tokens.as_slice(), finished.told.as_ref()));
+        let prompt = self.writing.echo.then_some((ask.tokens.as_slice(), finished.prompt.as_ref()));
         finished.written.iter().enumerate().map(move |(index, written)| {
             let (thought, text) = split(self.readers[place].clone(), written.text.clone());
             DoneText {
@@ -119,7 +119,12 @@ impl TextPlan {
                 text: format!("{}{text}", self.echoed[place]),
                 thought,
                 finish: written.reason(),
-                told: self.writing.alternatives.map(|count| ToldTokens { model: &*app.model, written, prompt, count }),
+                logprobs: self.writing.alternatives.map(|count| RequestedLogprobs {
+                    model: &*app.model,
+                    written,
+                    prompt,
+                    count,
+                }),
             }
         })
     }
@@ -139,7 +144,7 @@ async fn finish<F: TextFormat>(
     deadline: Instant,
 ) -> Result<Finished, ApiError> {
     let param = F::NAMES.prompts.0;
-    let told = match open.score {
+    let prompt = match open.score {
         Some(score) => Some(prompt_tokens(answers::score(score, deadline).await?, param)?),
         None => None,
     };
@@ -148,13 +153,13 @@ async fn finish<F: TextFormat>(
         written.push(answers::text(&mut events, deadline, param).await?);
     }
     if written.is_empty() {
-        let text = match &told {
-            Some(told) if ask.next_is_text => WrittenText::next(app, told)?,
+        let text = match &prompt {
+            Some(tokens) if ask.next_is_text => WrittenText::next(app, tokens)?,
             _ => WrittenText::nothing(),
         };
         written = vec![text; ask.choices];
     }
-    Ok(Finished { told, written })
+    Ok(Finished { prompt, written })
 }
 
 fn has_variable(prompt: &Prompt, name: &str) -> bool {

@@ -5,11 +5,11 @@
 //! crate does not depend on a command line or a terminal; an [`Interrupt`] is passed in.
 
 mod answers;
-mod asked;
 mod check;
 mod context;
 mod dry_run;
 mod error;
+mod error_text;
 mod events;
 mod execute;
 mod inputs;
@@ -23,21 +23,21 @@ mod plan;
 mod pooled;
 mod problems;
 mod ready;
+mod requests;
 mod run_info;
 mod samples;
 mod shard;
 mod stage;
 mod stage_kinds;
 mod stage_tables;
-mod told;
 mod user_config;
 mod verify;
 mod warnings;
 
 pub use answers::{answer_settings, shared_answers};
-pub use asked::{AnswerWriter, AskedLine, GenerateLine, LineTally, ScoreLine, answer};
 pub use context::Context;
 pub use error::SessionError;
+pub use error_text::{ErrorText, causes, message};
 pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, Silent};
 pub use execute::close;
 pub use inputs::resolved;
@@ -52,11 +52,11 @@ pub use options::{
 pub use plan::{InShort, Plan, RunEnd, RunOutcome, report_answers, report_damaged};
 pub use problems::{PlanProblems, StageLines};
 pub use ready::ReadyStage;
+pub use requests::{AnswerWriter, GenerateLine, LineTally, RequestLine, ScoreLine, answer};
 pub use run_info::probity_version;
 pub use samples::GivenSamples;
 pub use shard::{Shard, ShardError};
 pub use stage::{OtherStage, PlannedRun, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
-pub use told::{ErrorText, causes, message};
 pub use user_config::{UserConfig, UserConfigError};
 pub use verify::CheckedRun;

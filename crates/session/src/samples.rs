@@ -29,7 +29,7 @@ impl GivenSamples {
 
     /// Reads the samples of a table in memory, whose columns the options map; problems that `wrong` finds are errors of
     /// the table.
-    pub(crate) fn of_table(
+    pub(crate) fn from_table(
         options: &DataOptions,
         table: Box<dyn GivenTable>,
         wrong: impl Fn(&Sample) -> Vec<LineError>,

@@ -86,7 +86,7 @@ impl PlannedRun {
         let (own, run) = if needs.samples {
             let (own, run) = part(rest, &specs::<RunOptions>());
             let run = match labels {
-                Some(labels) => of_labelled(labels, given, run)?,
+                Some(labels) => labelled_run_options(labels, given, run)?,
                 None => read(&run)?,
             };
             (own, run)
@@ -111,13 +111,13 @@ impl PlannedRun {
     /// Reads the samples from a table in memory; the option `data` is its name in messages.
     pub fn over_table(mut self, table: Box<dyn GivenTable>) -> Result<Self, SessionError> {
         let lacks = |sample: &Sample| self.configured.lacks(sample);
-        self.samples = Some(GivenSamples::of_table(&self.run.data, table, lacks)?);
+        self.samples = Some(GivenSamples::from_table(&self.run.data, table, lacks)?);
         Ok(self)
     }
 
     /// Sets the shards to merge.
     #[must_use]
-    pub fn of_shards(mut self, shards: Shards) -> Self {
+    pub fn with_shards(mut self, shards: Shards) -> Self {
         self.run.data.shard = None;
         self.samples = Some(shards.samples().clone());
         self.shards = Some(shards);
@@ -162,7 +162,11 @@ impl PlannedRun {
 }
 
 /// The options of a run whose samples come from a file of human labels.
-fn of_labelled(labels: LabelledFile, given: &GivenOptions, mut run: GivenOptions) -> Result<RunOptions, OptionError> {
+fn labelled_run_options(
+    labels: LabelledFile,
+    given: &GivenOptions,
+    mut run: GivenOptions,
+) -> Result<RunOptions, OptionError> {
     let of_samples = ["data", "map", "data_format"];
     if let Some(other) = of_samples.into_iter().find(|field| run.contains_key(*field)) {
         let cause = OptionCause::Conflict { other: other.replace('_', "-") };

@@ -112,9 +112,9 @@ type Part = ([f64; 2], f64);
 impl<'a> Duel<'a> {
     fn difference(&self, measure: Measured) -> MetricDifference {
         match measure {
-            Measured::PerContext(of) => self.of_parts(measure, &self.correlation_parts(of)),
-            Measured::Pairwise => self.of_parts(measure, &self.pairwise_parts()),
-            Measured::PairwiseWithTies => self.of_parts(measure, &self.tie_parts()),
+            Measured::PerContext(of) => self.weighted_difference(measure, &self.correlation_parts(of)),
+            Measured::Pairwise => self.weighted_difference(measure, &self.pairwise_parts()),
+            Measured::PairwiseWithTies => self.weighted_difference(measure, &self.tie_parts()),
             Measured::Pooled(of) => self.pooled(of),
             Measured::System(of) => self.systems(of),
         }
@@ -161,7 +161,7 @@ impl<'a> Duel<'a> {
         self.parts(|side, scores, gold| Some((pair_accuracy(scores, gold, epsilons[side as usize]?)?, 1.0)))
     }
 
-    fn of_parts(&self, measure: Measured, parts: &[Part]) -> MetricDifference {
+    fn weighted_difference(&self, measure: Measured, parts: &[Part]) -> MetricDifference {
         let ratio = |side: ComparedSide| {
             let weight: f64 = parts.iter().map(|part| part.1).sum();
             (weight > 0.0).then(|| parts.iter().map(|part| part.0[side as usize]).sum::<f64>() / weight)

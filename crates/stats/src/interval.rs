@@ -114,7 +114,7 @@ impl Range {
 
     /// The range of a difference between two such figures.
     #[must_use]
-    pub fn of_difference(self) -> Self {
+    pub fn for_difference(self) -> Self {
         self.ends().map_or(Self::Unbounded, |(low, high)| Self::Within(low - high, high - low))
     }
 

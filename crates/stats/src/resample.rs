@@ -61,7 +61,7 @@ impl Resampling {
         mut difference: impl FnMut(&[usize]) -> Option<f64>,
     ) -> Option<PairedDifference> {
         let observed = difference(&(0..units).collect::<Vec<_>>())?;
-        let range = range.of_difference();
+        let range = range.for_difference();
         let found = Jackknifed::new(units, range, difference);
         let interval = found.map(|found| found.interval(self.confidence));
         let p = found.ok().map(|found| found.p(0.0));

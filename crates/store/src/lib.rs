@@ -7,7 +7,6 @@
 
 mod access;
 mod answers;
-mod asked;
 mod atomic;
 mod database;
 mod earlier_devices;
@@ -15,13 +14,13 @@ mod encodings;
 mod error;
 mod manifest;
 mod recorded;
+mod requests;
 mod run;
 mod table;
 
 pub use answers::{
     ANSWERS, Answers, AnswersExtent, FoundAnswer, KeptQuestion, ModelEntry, NamedRequest, QuestionEntry,
 };
-pub use asked::{AnyAnswer, AskedRequest, Difference, RunOverlap, sample_of};
 pub use atomic::write_whole;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
@@ -30,6 +29,7 @@ pub use manifest::{
     regular,
 };
 pub use recorded::Recorded;
+pub use requests::{AnsweredRequest, AnyAnswer, Difference, RunOverlap, sample_of};
 pub use run::{Existing, RunFolder, SUMMARY, check_writable};
 pub use table::{FLUSH_EVERY, TableWriter};
 

@@ -9,6 +9,7 @@ mod chats;
 #[cfg(test)]
 mod hostile;
 mod learned;
+mod list_readout;
 mod listed;
 mod metacritique;
 #[cfg(test)]
@@ -19,6 +20,9 @@ mod revise;
 mod reviseval;
 mod revision;
 #[cfg(test)]
+#[path = "../../../tests/roster/methods.rs"]
+mod roster;
+#[cfg(test)]
 #[expect(dead_code, reason = "the tests of methods use the file too")]
 #[path = "../../methods/src/testing.rs"]
 mod testing;
@@ -27,9 +31,9 @@ use probity_analysis::{conclusion, figures, gold, thresholds};
 use probity_methods::{
     Artefact, Builtin, Cell, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile,
     Method, MethodError, MethodReport, MethodStage, ModelKind, Needs, Outcomes, RatingScale, RoleModel, RowError, Run,
-    RunOutput, RunScores, Signature, StageSpec, Staging, Table, Trust, answer, answer_text, attributes, builtin, cells,
-    comparative, defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote,
-    row, stage, template, written,
+    RunOutput, RunScores, Signature, StageSpec, Staging, Table, Trust, answer, answer_text, attributes, builtin,
+    candidate_report, cells, comparative, defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set,
+    query, question, quote, row, stage, template, written,
 };
 #[cfg(test)]
 use probity_methods::{GivenTable, MemoryOutput, Metrics};

@@ -4,21 +4,17 @@ use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Preference, Sample};
 use probity_lm::{Ask, ContinuationAnswer, Outcome, ScoreAnswer, ScoreResult, ScriptedModel};
+use probity_metrics::{Need, Needs};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
+pub(crate) use crate::roster::Shuffle;
+use crate::roster::{judging, order_cases};
 use crate::testing::{generated, run};
 use crate::{DynMethod, MemoryOutput, MethodReport, Metrics, Run};
-
-/// Which lists of the samples are shuffled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shuffle {
-    Samples,
-    Candidates,
-}
 
 /// Figures that refer to the order of candidates in the data.
 const BY_ORDER_OF_DATA: [&str; 4] = ["first_order", "second_order", "given_order", "turned_order"];
@@ -198,41 +194,29 @@ fn samples(count: usize, candidates: usize) -> Vec<Sample> {
     (0..count).map(one).collect()
 }
 
-fn finished(args: &str, samples: &[Sample]) -> (MethodReport, MemoryOutput) {
-    if let Some(metric) = args.strip_prefix("metrics ") {
-        let given = json!({ "metric": metric.split(' ').collect::<Vec<_>>() });
-        let mut output = MemoryOutput::default();
-        let metrics = Metrics.with(given.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
-        let summary = metrics.run(samples, &mut Run::without_model(&mut output));
-        return (summary.unwrap_or_else(|error| panic!("{args}: {error}")), output);
-    }
-    let model = if args == "reward" { model().with_classes(["LABEL_0"]) } else { model() };
-    let (result, output) = run(args, samples, &model);
+/// Scores the samples with all metrics that need no model.
+fn all_metrics(samples: &[Sample]) -> (MethodReport, MemoryOutput) {
+    let without_model = |needs: Needs| needs.iter().all(|need| !matches!(need, Need::Encoder | Need::LanguageModel));
+    let names: Vec<&str> =
+        probity_metrics::metrics().iter().filter(|m| without_model(m.needs())).map(|m| m.name()).collect();
+    let given = json!({ "metric": [names.join(",")] });
+    let mut output = MemoryOutput::default();
+    let metrics = Metrics.with(given.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
+    let summary = metrics.run(samples, &mut Run::without_model(&mut output));
+    (summary.unwrap_or_else(|error| panic!("{error}")), output)
+}
+
+/// Runs a method.
+fn finished(name: &str, options: &str, samples: &[Sample]) -> (MethodReport, MemoryOutput) {
+    let args = format!("{name} {options}");
+    let model = if reads_classes(name) { model().with_classes(["LABEL_0"]) } else { model() };
+    let (result, output) = run(args.trim_end(), samples, &model);
     (result.unwrap_or_else(|error| panic!("{args}: {}", crate::testing::error_text(&error))), output)
 }
 
-/// Each method, with the number of candidates per sample.
-const METHODS: [(&str, usize); 19] = [
-    ("compare --attribute coherence", 3),
-    ("compare --attribute coherence --rank bradley-terry --template 1 --template 2", 3),
-    ("compare --attribute coherence --debias none", 2),
-    ("judge --attribute coherence --ties", 2),
-    ("judge --verdict label --attribute coherence", 3),
-    ("judge --mode pointwise --scale 1..5 --attribute coherence --attribute fluency", 3),
-    ("gpt-score --attribute coherence --attribute fluency", 3),
-    ("g-eval --attribute coherence", 3),
-    ("prompt-scoring --attribute coherence", 3),
-    ("checklist --attribute coherence", 3),
-    ("parapluie --no-gold", 2),
-    ("reward", 3),
-    ("metrics bleu,rouge-l,ter,chrf,gleu-google,gleu-napoles,sari-easse,levenshtein,token-f1,meteor", 3),
-    ("learn --attribute coherence --features likelihood,surface", 3),
-    ("learn --features likelihood,surface", 2),
-    ("attack --target compare --attack verified --attack pity --items 300", 3),
-    ("reviseval --metric rouge-l,ter", 2),
-    ("revision --no-judge --metric levenshtein-source --metric rouge-l", 2),
-    ("metacritique", 2),
-];
+fn reads_classes(name: &str) -> bool {
+    judging().any(|(judging, row)| judging == name && row.reads_classes())
+}
 
 /// The changes in a run if its samples, or where their order has no meaning its candidates, are shuffled. Rows contain
 /// the positions of candidates, so they are only compared if samples are shuffled.
@@ -260,17 +244,16 @@ proptest! {
     #[test]
     fn methods_say_the_same_in_any_order_of_samples_and_candidates(seed in any::<u64>()) {
         let mut found = Vec::new();
-        for (args, candidates) in METHODS {
-            // More samples than jackknife groups.
-            let samples = samples(204, candidates);
-            // The draft of a reference is drawn by position; κ distinguishes the first from the second.
-            let shuffles: &[Shuffle] = match args.split(' ').next() {
-                Some("reviseval" | "revision") => &[Shuffle::Samples],
-                _ => &[Shuffle::Samples, Shuffle::Candidates],
-            };
-            let changed = changes_by_order(&samples, shuffles, seed, |samples| finished(args, samples));
-            found.extend(changed.into_iter().map(|change| format!("{args}: {change:.200}")));
+        // More samples than jackknife groups.
+        let samples = [2, 3].map(|candidates| samples(204, candidates));
+        for (name, case) in order_cases() {
+            let samples = &samples[case.candidates - 2];
+            let run = |samples: &[Sample]| finished(name, &case.arguments, samples);
+            let changed = changes_by_order(samples, &case.shuffle, seed, run);
+            found.extend(changed.into_iter().map(|change| format!("{name} {}: {change:.200}", case.arguments)));
         }
+        let changed = changes_by_order(&samples[1], &[Shuffle::Samples, Shuffle::Candidates], seed, all_metrics);
+        found.extend(changed.into_iter().map(|change| format!("metrics: {change:.200}")));
         prop_assert!(found.is_empty(), "{}", found.join("\n"));
     }
 }

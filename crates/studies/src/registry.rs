@@ -2,23 +2,15 @@
 
 use probity_methods::{DynMethod, entry};
 
-use crate::attack::Attack;
-use crate::learned::{Learn, Learned};
-use crate::metacritique::MetaCritique;
-use crate::refeval::RefEval;
-use crate::revise::Revise;
-use crate::reviseval::RevisEval;
-use crate::revision::RevisionStudy;
-
 const STUDIES: &[&dyn DynMethod] = &[
-    entry::<Revise>(),
-    entry::<RevisEval>(),
-    entry::<MetaCritique>(),
-    entry::<RefEval>(),
-    entry::<RevisionStudy>(),
-    entry::<Learn>(),
-    entry::<Learned>(),
-    entry::<Attack>(),
+    entry::<crate::revise::Revise>(),
+    entry::<crate::reviseval::RevisEval>(),
+    entry::<crate::metacritique::MetaCritique>(),
+    entry::<crate::refeval::RefEval>(),
+    entry::<crate::revision::RevisionStudy>(),
+    entry::<crate::learned::Learn>(),
+    entry::<crate::learned::Learned>(),
+    entry::<crate::attack::Attack>(),
 ];
 
 /// All methods in display order.
@@ -36,12 +28,13 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::{Arc, Mutex};
 
-    use probity_lm::{LanguageModel, ScriptedModel};
+    use probity_lm::{Ask, LanguageModel, ScoreRequest, ScriptedModel};
     use probity_methods::Meta;
     use probity_methods::signing::{conditions, signed_name, signed_options};
     use serde_json::{Map, Value, json};
 
     use super::*;
+    use crate::roster::{self, GoldenCase, MethodRow, judging};
     use crate::template::{PromptLayout, Template, variables};
     use crate::testing::{configured, generated, run, sample};
     use crate::{Builtin, Metrics};
@@ -68,17 +61,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_method_has_a_row_in_the_roster_of_tests() {
+        let [registered, rows] = [methods().map(DynMethod::name).collect(), roster::names().collect::<BTreeSet<_>>()];
+        let missing: Vec<_> = registered.difference(&rows).collect();
+        assert!(missing.is_empty(), "no row for {missing:?}\n{}", roster::WHAT_TO_ADD);
+        let unknown: Vec<_> = rows.difference(&registered).collect();
+        assert!(unknown.is_empty(), "tests/methods.json has rows of methods that do not exist: {unknown:?}");
+    }
+
     /// One golden case per method: two candidates, label probabilities by position, values computed by hand.
     #[test]
     fn golden_cases() {
         let falling = || {
             ScriptedModel::from_probabilities(|request| {
-                let labels = match &request.ask {
-                    probity_lm::Ask::Labels(labels) => labels.labels().len(),
-                    probity_lm::Ask::Classes => 1,
-                    _ => panic!("labels or classes are asked for"),
-                };
-                (1..=labels).map(|k| 0.5_f64.powi(k as i32)).collect()
+                (1..=choices(request)).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
             .with_generation(|request| {
                 let revise = request.prompt.text().contains("[Start of New");
@@ -91,46 +88,32 @@ mod tests {
                 })
             })
         };
-        let golden = [
-            // p = 2/3 in both orders: each candidate wins half
-            ("compare --attribute coherence", [0.5, 0.5]),
-            // (1·16 + 2·8 + 3·4 + 4·2 + 5·1) / 31
-            ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
-            // the generated number
-            ("prompt-scoring --attribute coherence", [7.0, 7.0]),
-            // each question 2/3
-            ("checklist --attribute coherence", [2.0 / 3.0, 2.0 / 3.0]),
-            // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, with log-probabilities of minus their length
-            ("gpt-score --attribute coherence", [-4.0, -4.0]),
-            // ln (0.5 / 0.25)
-            ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
-            // the generated rating
-            ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
-            // the only logit
-            ("reward", [0.5, 0.5]),
-            // four of seven words kept
-            ("revise", [4.0 / 7.0, 4.0 / 7.0]),
-            // the generated rating, without reference
-            ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
-            // each critique makes one true claim, and the only claim of the reference
-            ("metacritique", [1.0, 1.0]),
-            // ln (0.5 / 0.25), and two words inserted, two replaced and one more inserted, of the first text
-            ("revision --judge parapluie --metric levenshtein-source:unit=word", [2.0_f64.ln(), 5.0]),
-        ];
-        assert_eq!(
-            golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
-            judging().collect::<Vec<_>>()
-        );
-        for (args, expected) in golden {
-            let model = if args == "reward" { falling().with_classes(["LABEL_0"]) } else { falling() };
-            let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &model);
-            result.expect("runs");
+        for (name, method) in judging() {
+            let GoldenCase { arguments, scores: expected, why } = &method.golden;
+            let args = arguments_of(name, arguments.as_ref().unwrap_or(&method.arguments));
+            let (result, output) = run(&args, &[sample("a", &[2.0, 1.0])], &suited(method, falling()));
+            result.unwrap_or_else(|error| panic!("{args}: {error}"));
             let scores: Vec<f64> = match output.rows("revisions").as_slice() {
                 [] => output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect(),
                 [row, ..] => [0, 1].map(|to| row["similarity"][to]["word"].as_f64().expect("similar")).to_vec(),
             };
-            assert!(scores.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{args}: {scores:?}");
+            let is_near = scores.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
+            assert!(scores.len() >= 2 && is_near, "{args}: {scores:?}; by hand {expected:?}: {why}");
         }
+    }
+
+    /// The number of answers that a request offers.
+    fn choices(request: &ScoreRequest) -> usize {
+        if let Ask::Labels(labels) = &request.ask { labels.labels().len() } else { 1 }
+    }
+
+    /// The model, with a class if the method reads one.
+    fn suited(method: &MethodRow, model: ScriptedModel) -> ScriptedModel {
+        if method.reads_classes() { model.with_classes(["LABEL_0"]) } else { model }
+    }
+
+    fn arguments_of(name: &str, options: &str) -> String {
+        format!("{name} {options}").trim_end().to_owned()
     }
 
     /// Answers in request order; the scripted model answers in reverse.
@@ -162,49 +145,29 @@ mod tests {
         }
     }
 
-    /// The small runs of `tests/methods.json`, and others of methods with several modes.
-    fn runs() -> Vec<String> {
-        let rows: BTreeMap<String, Value> =
-            serde_json::from_str(include_str!("../../../tests/methods.json")).expect("a row for each method");
-        let judging: BTreeSet<&str> = judging().collect();
-        assert_eq!(rows.keys().map(String::as_str).collect::<BTreeSet<_>>(), judging, "rows of tests/methods.json");
-        // A reward model has no labels, and `metacritique` needs samples with critiques.
-        let rows = rows.iter().filter(|(name, _)| !["reward", "metacritique"].contains(&name.as_str()));
-        let small = rows.map(|(name, row)| format!("{name} {}", row["arguments"].as_str().expect("arguments")));
-        let several = [
-            "prompt-scoring --attribute coherence --samples 2",
-            "parapluie --template direct --template meaning",
-            "judge --attribute coherence --ties",
-            "judge --attribute coherence --verdict label",
-            "revise --kind aspects",
-            "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
-        ];
-        small.chain(several.map(str::to_owned)).collect()
-    }
-
-    /// Methods with candidate scores. `refeval` reads documents, `learn` needs more than one sample, and `attack`
-    /// writes the effects on scores.
-    fn judging() -> impl Iterator<Item = &'static str> {
-        let names = methods().filter(|method| method.needs().samples).map(DynMethod::name);
-        names.filter(|name| !name.starts_with("learn") && *name != "attack")
+    /// The small runs of all judging methods, in all their modes.
+    fn runs() -> impl Iterator<Item = (String, &'static MethodRow)> {
+        judging().flat_map(|(name, row)| {
+            let options = [&row.arguments].into_iter().chain(&row.more);
+            options.map(move |options| (arguments_of(name, options), row))
+        })
     }
 
     #[test]
     fn questions_of_a_run_have_names_of_their_own() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        for args in &runs() {
+        for (args, method) in runs() {
             let asked = Arc::new(Mutex::new(Vec::new()));
             let (scored, written) = (asked.clone(), asked.clone());
             let model = ScriptedModel::from_probabilities(move |request| {
                 scored.lock().expect("no panic").push(request.id.clone());
-                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
-                vec![0.1; labels.labels().len()]
+                vec![0.1; choices(request)]
             })
             .with_generation(move |request| {
                 written.lock().expect("no panic").push(request.id.clone());
                 generated("3 [[A]]")
             });
-            run(args, &samples, &model).0.expect("runs");
+            run(&args, &samples, &suited(method, model)).0.expect("runs");
             let asked = asked.lock().expect("no panic");
             assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), asked.len(), "{args}: {asked:?}");
         }
@@ -215,8 +178,7 @@ mod tests {
         ScriptedModel::from_probabilities(|request| {
             let text = request.prompt.text();
             let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
-            let count = if let probity_lm::Ask::Labels(labels) = &request.ask { labels.labels().len() } else { 1 };
-            (0..count).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
+            (0..choices(request)).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
         })
         .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
     }
@@ -225,11 +187,9 @@ mod tests {
     fn a_judging_method_declares_the_scores_of_its_table() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
         let judges =
-            |args: &&str| method(args.split(' ').next().unwrap_or("")).is_some_and(DynMethod::judges_candidates);
-        let runs = runs();
-        for args in runs.iter().map(String::as_str).chain(["reward"]).filter(judges) {
-            let model = if args == "reward" { noisy().with_classes(["LABEL_0"]) } else { noisy() };
-            let (summary, output) = run(args, &samples, &model);
+            |args: &str| method(args.split(' ').next().unwrap_or("")).is_some_and(DynMethod::judges_candidates);
+        for (args, row) in runs().filter(|(args, _)| judges(args)) {
+            let (summary, output) = run(&args, &samples, &suited(row, noisy()));
             let fields =
                 |row: &&Value| json!([row["attribute"], row["item"], row["candidate"], row["score"]]).to_string();
             let mut written: Vec<String> = output.rows("scores").iter().map(fields).collect();
@@ -254,9 +214,9 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_the_order_of_answers() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        for args in &runs() {
-            let (backward, rows) = run(args, &samples, &noisy());
-            let (forward, same_rows) = run(args, &samples, &InOrder(noisy()));
+        for (args, method) in runs() {
+            let (backward, rows) = run(&args, &samples, &suited(method, noisy()));
+            let (forward, same_rows) = run(&args, &samples, &InOrder(suited(method, noisy())));
             let values = |summary: crate::MethodReport| serde_json::to_value(summary).expect("plain values");
             assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
             for table in ["comparisons", "scores", "verdicts", "pairs", "revisions", "revised"] {

@@ -40,11 +40,11 @@ impl DeviceStacks {
         Ok(Self {
             encoder: (
                 DeviceEmbeddings::load(&model, of_encoder)?,
-                DeviceStack::load(&model.of_layers(0, read), config.encoder.1.clone())?,
+                DeviceStack::load(&model.for_layers(0, read), config.encoder.1.clone())?,
             ),
             decoder: (
                 DeviceEmbeddings::load(&model, of_decoder)?,
-                DeviceStack::load(&model.of_layers(read, written), config.decoder.1.clone())?,
+                DeviceStack::load(&model.for_layers(read, written), config.decoder.1.clone())?,
             ),
         })
     }

@@ -223,7 +223,7 @@ mod tests {
     fn mixture(last: f32) -> FeedForwardWeights<DeviceLinear, DeviceNorm> {
         let linear = |rows: usize, factor: f32| {
             let weights = (0..rows * 4).map(|at| factor * ((at * 37 % 19) as f32 - 9.0) / 10.0).collect();
-            DeviceLinear::of_floats(Tensor::from_vec(weights, (rows, 4), &Device::Cpu).expect("a matrix"))
+            DeviceLinear::from_floats(Tensor::from_vec(weights, (rows, 4), &Device::Cpu).expect("a matrix"))
         };
         let products = |factor| GatedProducts { gate: linear(4, factor), up: None, down: linear(4, factor) };
         FeedForwardWeights {

@@ -37,7 +37,7 @@ impl FlashPlan {
     ) -> Result<Option<Self>> {
         if !device.is_cuda()
             || dtype != DType::BF16
-            || ComputeCapability::of_kernels().is_some_and(|kernels| kernels < BF16_CAPABILITY)
+            || ComputeCapability::of_this_build().is_some_and(|kernels| kernels < BF16_CAPABILITY)
             || config.score_cap.is_some()
             || !has_kernel(heads.dim)
         {

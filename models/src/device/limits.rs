@@ -148,7 +148,7 @@ impl ComputeCapability {
     }
 
     /// The capability that this build's kernels need; `None` if the build targeted the build machine's card.
-    pub(super) fn of_kernels() -> Option<Self> {
+    pub(super) fn of_this_build() -> Option<Self> {
         option_env!("CUDA_COMPUTE_CAP").and_then(Self::read)
     }
 }

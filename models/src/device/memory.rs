@@ -89,7 +89,7 @@ pub struct BatchSize {
 
 impl BatchSize {
     /// The largest batch with this many tokens.
-    pub fn of_tokens(tokens: usize) -> Self {
+    pub fn with_tokens(tokens: usize) -> Self {
         Self { rows: tokens, own: tokens, positions: tokens, head_rows: tokens }
     }
 }

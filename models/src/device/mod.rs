@@ -255,7 +255,7 @@ impl DeviceChoice {
     /// Checks that the card supports the arithmetic. Unknown capabilities are not an error.
     pub fn check_arithmetic(self, arithmetic: Arithmetic) -> Result<(), DeviceError> {
         let Some(card) = self.compute_capability() else { return Ok(()) };
-        limits::check_capability(self, card, ComputeCapability::of_kernels(), arithmetic == Arithmetic::Exact)
+        limits::check_capability(self, card, ComputeCapability::of_this_build(), arithmetic == Arithmetic::Exact)
     }
 
     /// Checks that the build and the machine support the device.

@@ -55,7 +55,7 @@ impl<'a> DeviceLoader<'a> {
     }
 
     /// A loader for `count` layers after `before` others. Tensors outside the layers go to the device of the last one.
-    pub(super) fn of_layers(&self, before: usize, count: usize) -> Self {
+    pub(super) fn for_layers(&self, before: usize, count: usize) -> Self {
         let device = self.device_of(before + count.saturating_sub(1));
         Self { device, layers_before: before, ..self.under("") }
     }
@@ -301,7 +301,7 @@ pub(super) struct DeviceLinear {
 
 impl DeviceLinear {
     #[cfg(test)]
-    pub(super) fn of_floats(weight: Tensor) -> Self {
+    pub(super) fn from_floats(weight: Tensor) -> Self {
         Self { weight: DeviceMatrix { parts: vec![HeldWeights::Floats(weight)] }, bias: None }
     }
 

@@ -26,7 +26,7 @@ impl AnswerDoubts {
     pub(super) const FIELD: &'static str = "answers";
 
     /// Reads them from a run's conclusion about `attribute`, or from its only conclusion.
-    pub(crate) fn of_run(verdict: &[Conclusion], attribute: Option<&str>) -> Self {
+    pub(crate) fn from_conclusions(verdict: &[Conclusion], attribute: Option<&str>) -> Self {
         let about = |one: &&Conclusion| one.about.as_deref() == attribute;
         let found = verdict.iter().find(about).or(if let [only] = verdict { Some(only) } else { None });
         let told = found.and_then(|one| serde_json::from_value(one.figures[Self::FIELD].clone()).ok());

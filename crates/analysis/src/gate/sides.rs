@@ -155,7 +155,7 @@ pub(super) fn side(folder: &Path, candidate: Option<&str>) -> Result<Side, Analy
     let text = |id: Option<String>| id.filter(|_| candidate.is_none()).unwrap_or_default();
     let table = read_scores(&file).map_err(AnalysisError::Scores)?;
     for row in table.rows.into_iter().filter(|row| is_asked(row.candidate.as_deref())) {
-        let direction = row.metric.as_deref().map_or(Direction::HigherIsBetter, Direction::of_label);
+        let direction = row.metric.as_deref().map_or(Direction::HigherIsBetter, Direction::for_metric);
         let name = name(row.attribute.as_deref(), row.metric.as_deref());
         let (_, items) = side.entry(name).or_insert((direction, BTreeMap::new()));
         let text = items.entry(row.item).or_default().entry(text(row.candidate)).or_default();
@@ -222,7 +222,7 @@ impl ComparedRow {
 struct Thresholds(BTreeMap<(String, String), f64>);
 
 impl Thresholds {
-    fn of_run(run: &Path) -> Self {
+    fn from_run(run: &Path) -> Self {
         let summary = std::fs::read(run.join(SUMMARY)).ok();
         let summary: Option<Value> = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let prompts = summary.as_ref().and_then(|summary| summary["values"]["prompts"].as_array());
@@ -274,7 +274,7 @@ fn comparisons_of(run: &Path) -> Option<PathBuf> {
 /// Win shares of two candidates of a pairwise run; `None` for other runs.
 pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<ComparedSides>, AnalysisError> {
     let Some(file) = comparisons_of(run) else { return Ok(None) };
-    let thresholds = Thresholds::of_run(run);
+    let thresholds = Thresholds::from_run(run);
     let mut sides = [Side::new(), Side::new()];
     let mut has_pairs = false;
     for (line, row) in JsonLines::<ComparedRow, _>::new(open_regular(&file).map_err(AnalysisError::Scores)?) {

@@ -77,8 +77,8 @@ impl MetaInputs {
     pub fn read(params: &MetaParams) -> Result<Self, AnalysisError> {
         let metrics = AllScores::read(&params.scores)?.chosen(&params.metric)?;
         let gold = match params.gold_path() {
-            Some(path) if is_score_table(&path) => GoldScores::of_table(&path)?,
-            Some(path) => GoldScores::of_samples(params.read.samples(&path).map_err(AnalysisError::Gold)?, &path),
+            Some(path) if is_score_table(&path) => GoldScores::from_table(&path)?,
+            Some(path) => GoldScores::from_samples(params.read.samples(&path).map_err(AnalysisError::Gold)?, &path),
             None if params.labels.is_empty() => return Err(AnalysisError::NoGold),
             None => GoldScores::default(),
         };

@@ -61,7 +61,7 @@ pub(crate) enum HumanPair {
 
 impl HumanPair {
     /// The most frequent verdict; a tie if several are.
-    fn of_most(said: &BTreeMap<Self, usize>) -> Self {
+    fn most_frequent(said: &BTreeMap<Self, usize>) -> Self {
         let most = said.values().copied().max().unwrap_or(0);
         let mut those = said.iter().filter(|(_, count)| **count == most);
         match (those.next(), those.next()) {
@@ -93,7 +93,7 @@ impl GoldScores {
         Self { file, items, attributes, places, ..Self::default() }
     }
 
-    pub(crate) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
+    pub(crate) fn from_samples(samples: Vec<Sample>, path: &Path) -> Self {
         let candidate = |c: probity_data::Candidate| GoldCandidate { id: Some(c.id), scores: c.scores };
         let item = |s: Sample| GoldItem {
             id: s.id,
@@ -104,7 +104,7 @@ impl GoldScores {
     }
 
     /// Reads gold from a table of scores. Attributes are the rows' attributes or metrics, or the columns.
-    pub(crate) fn of_table(path: &Path) -> Result<Self, AnalysisError> {
+    pub(crate) fn from_table(path: &Path) -> Result<Self, AnalysisError> {
         let table = read_scores(path).map_err(AnalysisError::Gold)?;
         let mut items: Vec<GoldItem> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -231,7 +231,7 @@ impl GoldScores {
         }));
         for (LabelTask { item, attribute, subject }, said) in pairs {
             if let LabelSubject::Pair { i, j } = subject {
-                self.labelled.push(LabelledPair { attribute, item, i, j, verdict: HumanPair::of_most(&said) });
+                self.labelled.push(LabelledPair { attribute, item, i, j, verdict: HumanPair::most_frequent(&said) });
             }
         }
         for ((item, candidate, attribute), mut said) in scores {

@@ -81,7 +81,7 @@ impl AllScores {
                 return Err(AnalysisError::NoScores { path: path.display().to_string(), name: SCORES });
             }
             let (name, verdict) = own_run(&file)?.unwrap_or_else(|| ("score".to_owned(), Vec::new()));
-            files.push(of_table(read_scores(&file).map_err(AnalysisError::Scores)?, &name, &verdict));
+            files.push(scores_by_metric(read_scores(&file).map_err(AnalysisError::Scores)?, &name, &verdict));
         }
         // If several files have the same metric, the file's name is added.
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
@@ -205,7 +205,7 @@ fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, AnalysisErr
     Ok(Some((method, verdict.unwrap_or_default())))
 }
 
-fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {
+fn scores_by_metric(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {
     // In a table with a column for each metric, a line has several scores.
     let has_columns = table.rows.windows(2).any(|rows| rows[0].line == rows[1].line);
     let mut metrics: Vec<EvaluatedScores> = Vec::new();
@@ -214,8 +214,8 @@ fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<Ev
         let name = row.metric.unwrap_or_else(|| own_name.to_owned());
         let place = *places.entry((name.clone(), row.attribute.clone())).or_insert_with(|| {
             let (file, unit) = (table.file.clone(), table.unit.to_string());
-            let direction = Direction::of_label(&name);
-            let answers = AnswerDoubts::of_run(verdict, row.attribute.as_deref());
+            let direction = Direction::for_metric(&name);
+            let answers = AnswerDoubts::from_conclusions(verdict, row.attribute.as_deref());
             let (attribute, rows) = (row.attribute, Vec::new());
             metrics.push(EvaluatedScores { name, direction, attribute, file, unit, rows, answers });
             metrics.len() - 1

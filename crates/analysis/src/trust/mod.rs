@@ -171,7 +171,7 @@ impl Trusted {
         promise: Promise,
     ) -> (Self, ToLabel) {
         let middle = items.middle();
-        let (mut trusted, threshold) = of_pairs(items, attribute.is_some(), middle, promise);
+        let (mut trusted, threshold) = trusted_pairs(items, attribute.is_some(), middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
         let back = ToLabel {
             pairs: handed_back((metric, attribute), items, middle, threshold, promise.seed),
@@ -227,7 +227,7 @@ fn shuffle<T>(seed: u64, list: &mut [T]) {
 }
 
 /// Pairs that can be left to the metric, and the minimum difference of their scores.
-fn of_pairs(
+fn trusted_pairs(
     items: &JudgedItems<'_>,
     are_scores: bool,
     middle: Option<f64>,

@@ -1,7 +1,7 @@
 //! `probity label`: a web page for labelling samples.
 
 #[cfg(feature = "serve")]
-mod asked;
+mod questions;
 #[cfg(feature = "serve")]
 mod session;
 

@@ -40,7 +40,7 @@ impl OptionSet for Metrics {
     }
 
     fn adjust_command(command: clap::Command) -> clap::Command {
-        of_plan(command)
+        resumable(command)
             .mut_arg("metric", |option| option.required(false).required_unless_present("list"))
             .mut_arg("data", |option| {
                 option

@@ -15,7 +15,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// The options of a run with this method: its own, then those of every run.
-pub(super) fn of_run(method: &dyn DynMethod) -> Vec<OptionSpec> {
+pub(super) fn run_options(method: &dyn DynMethod) -> Vec<OptionSpec> {
     let mut options = stage_options(method);
     options.retain(|option| !OF_THE_MOMENT.contains(&option.field.as_str()));
     options

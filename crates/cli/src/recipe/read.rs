@@ -125,7 +125,7 @@ struct NamedChoice<'t> {
 
 impl NamedChoice<'_> {
     /// Placeholder if there is no model or data.
-    fn of_none(kind: &str) -> Self {
+    fn absent(kind: &str) -> Self {
         Self { name: kind.to_owned(), entries: KeyEntries::new() }
     }
 }
@@ -279,7 +279,7 @@ impl RecipeReader<'_> {
 
     /// Reports defaults that no method accepts.
     fn check_defaults(&mut self, defaults: &KeyEntries<'_>) {
-        let all = stage_kinds().flat_map(keys::of_run);
+        let all = stage_kinds().flat_map(keys::run_options);
         let all: Vec<OptionSpec> = all.collect();
         let known: BTreeSet<String> = all.iter().map(OptionSpec::name).collect();
         for (key, entry) in defaults.iter().filter(|(key, _)| keys::find(&all, key).is_none()) {
@@ -300,7 +300,7 @@ impl RecipeReader<'_> {
     /// The stages of a run.
     fn run<'t>(&mut self, run: &NamedTable<'t>, common: &SharedOptions<'_>, stages: &mut Vec<(&'t str, PlannedRun)>) {
         let method = self.method(run);
-        let options = method.map_or_else(options_of_any, keys::of_run);
+        let options = method.map_or_else(options_of_any, keys::run_options);
         if method.is_some() {
             self.check_keys(&run.entries, &options, &["method"]);
         }
@@ -324,18 +324,18 @@ impl RecipeReader<'_> {
         };
         // If the method needs no model, the default does not apply: only the run itself can set one, for its metrics.
         let models = match run.entries.get("model").copied() {
-            None if !asks_model => vec![NamedChoice::of_none("model")],
+            None if !asks_model => vec![NamedChoice::absent("model")],
             own => self.choices("model", own.or(given("model")), &common.models, run),
         };
         let data = if reads_samples {
             self.choices("data", given("data"), &common.data, run)
         } else {
-            vec![NamedChoice::of_none("data")]
+            vec![NamedChoice::absent("data")]
         };
         // Missing models or data are already reported; the rest is checked without them.
         let is_whole = !models.is_empty() && !data.is_empty();
         let [models, data] = [("model", models), ("data", data)]
-            .map(|(kind, choices)| if choices.is_empty() { vec![NamedChoice::of_none(kind)] } else { choices });
+            .map(|(kind, choices)| if choices.is_empty() { vec![NamedChoice::absent(kind)] } else { choices });
         for model in &models {
             for of in &data {
                 let mut entries = self.keys_apart(&common.defaults, &options);
@@ -444,7 +444,7 @@ impl RecipeReader<'_> {
         let of_table = |table: &NamedTable<'t>| NamedChoice { name: plain(table.name), entries: table.entries.clone() };
         let Some(entry) = given else {
             return match tables {
-                [] => vec![NamedChoice::of_none(kind)],
+                [] => vec![NamedChoice::absent(kind)],
                 [only] if only.entries.contains_key(kind) => vec![of_table(only)],
                 [_] => Vec::new(),
                 several => {

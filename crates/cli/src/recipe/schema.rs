@@ -20,7 +20,7 @@ pub(super) fn schema() -> Value {
         })
     };
     let mut all = Map::new();
-    let every: Vec<OptionSpec> = stage_kinds().flat_map(keys::of_run).collect();
+    let every: Vec<OptionSpec> = stage_kinds().flat_map(keys::run_options).collect();
     for (key, mut value) in every.iter().flat_map(|option| all_properties(option, true)) {
         // Defaults may differ between methods.
         value.as_object_mut().map(|value| value.remove("default"));
@@ -58,7 +58,7 @@ pub(super) fn schema() -> Value {
 fn run(method: &dyn DynMethod) -> Value {
     let mut properties =
         Map::from_iter([("method".to_owned(), json!({"description": method.about(), "const": method.name()}))]);
-    properties.extend(keys::of_run(method).iter().flat_map(|option| all_properties(option, true)));
+    properties.extend(keys::run_options(method).iter().flat_map(|option| all_properties(option, true)));
     json!({
         "title": method.name(), "description": method.about(), "type": "object",
         "properties": properties, "required": ["method"], "additionalProperties": false,

@@ -27,7 +27,7 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let _ = writeln!(text, "method = {}", json!(name));
     let own = method.options().len();
     let needs = method.needs();
-    let mut options: Vec<(usize, OptionSpec)> = keys::of_run(method).into_iter().enumerate().collect();
+    let mut options: Vec<(usize, OptionSpec)> = keys::run_options(method).into_iter().enumerate().collect();
     // Required options first, then the method's own.
     options.sort_by_key(|(place, option)| (needed(option, needs).is_none(), *place >= own));
     write_options(&mut text, needs, options.iter().map(|(_, option)| option));

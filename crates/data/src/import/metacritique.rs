@@ -96,10 +96,10 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
 }
 
 fn labelled(bytes: &[u8]) -> Result<Vec<LabelledCritiques>, Malformed> {
-    parse_rows::<MetaCritiqueRow>(bytes)?.into_iter().enumerate().map(|(place, row)| of_row(place, row)).collect()
+    parse_rows::<MetaCritiqueRow>(bytes)?.into_iter().enumerate().map(|(place, row)| parse_row(place, row)).collect()
 }
 
-fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malformed> {
+fn parse_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malformed> {
     let (mut critiques, mut references) = (Vec::new(), Vec::new());
     for (key, value) in row.rest {
         let Some(name) = key.strip_suffix("_critique").filter(|name| !name.is_empty()) else { continue };

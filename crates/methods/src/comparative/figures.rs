@@ -49,7 +49,7 @@ pub(super) fn cells(
         }
         masses[cell].extend(verdict.answer.mass.map(|mass| (mass, verdict.answer.outcome.is_low_mass())));
     }
-    let checked = |(comparisons, sample): (Vec<PairComparison>, &Sample)| of_sample(sample, comparisons);
+    let checked = |(comparisons, sample): (Vec<PairComparison>, &Sample)| distinct_comparisons(sample, comparisons);
     let items: Vec<Vec<Comparisons>> =
         comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
     let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
@@ -69,11 +69,11 @@ pub(super) fn cells(
 }
 
 /// Comparisons among a sample's candidates; candidates with the same text are merged.
-fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparison>) -> Comparisons {
+fn distinct_comparisons(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparison>) -> Comparisons {
     let texts: Vec<&str> = sample.candidates.iter().map(|candidate| &*candidate.text).collect();
     let judged = Comparisons::new(texts.len(), comparisons)
         .expect("positions are the sample's, and p is a normalised probability");
-    judged.of_texts(&texts)
+    judged.with_texts(&texts)
 }
 
 /// A debiasing weight and the comparisons it is estimated from.
@@ -338,7 +338,7 @@ pub(super) fn scores_of_mean_probabilities(
             let all: Option<Vec<f64>> = of_templates.iter().map(|items| p_of(&items[item], c)).collect();
             Some(PairComparison { p: all.and_then(mean)?, ..*c })
         };
-        of_sample(sample, first[item].judged().iter().filter_map(mean_p))
+        distinct_comparisons(sample, first[item].judged().iter().filter_map(mean_p))
     };
     let items: Vec<Comparisons> = samples.iter().enumerate().map(averaged).collect();
     ranked(cell.rank, &items)

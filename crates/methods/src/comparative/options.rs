@@ -47,17 +47,17 @@ pub struct ComparativeParams {
     pub pairs: PairSelection,
     /// Limit the comparisons in each context
     ///
-    /// A number (80), a share of all comparisons (0.4), or `auto`: until the ranking is settled. Each pair is compared
-    /// in both orders. The choice of the next pair depends on earlier answers and on the pair's cost: the bytes of its
-    /// prompts that are not in a prefix computed before. docs/budget.md reports the savings.
+    /// A number (80), a share of all comparisons (0.4), or `auto`, which stops as soon as the ranking is certain. Each
+    /// pair is compared in both orders. The choice of the next pair depends on earlier answers and on its cost: the
+    /// length of its prompts without the parts that earlier prompts share. docs/budget.md reports the savings.
     #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
     pub budget: Option<Budget>,
     /// With --budget: how to choose the next pair
     #[schemars(extend("needs" = ["budget"]))]
     pub choose: PairOrder,
-    /// With --budget: what the comparisons must settle
+    /// With --budget: goal of the comparisons
     ///
-    /// Pairs are chosen for this goal, and `auto` ends when it is settled.
+    /// Pairs are chosen for this goal, and `auto` stops when it is reached.
     #[schemars(extend("needs" = ["budget"]))]
     pub stop: StopAt,
     /// With --budget auto: certainty required to stop
@@ -67,25 +67,25 @@ pub struct ComparativeParams {
     /// How comparisons become scores
     ///
     /// `win-ratio` is the share of wins, `mean-prob` the mean probability of being better, `bradley-terry` the
-    /// Bradley–Terry strength, and `experts` a product of experts: the log-odds that explain all comparisons best.
+    /// Bradley–Terry strength, and `experts` the strength in a product of experts, fitted to the log-odds of all
+    /// comparisons.
     ///
-    /// `likelihood` finds the order of the texts that is most likely by the probabilities of the comparisons. The score
-    /// is the number of texts below in this order. Up to 20 texts, the order is exact. Beyond, a search approximates it
-    /// and reports a bound.
+    /// `likelihood` finds the ranking with the highest likelihood under the probabilities of all comparisons. A text's
+    /// score is the number of texts ranked below it. The ranking is exact for up to 20 texts. For more, a search
+    /// approximates it and reports a bound.
     ///
-    /// `hard-likelihood` uses decisions instead of probabilities. It estimates from the judge's decisions how often the
-    /// judge picks the better text in each position (Liusie et al. 2024, equation 13). `hard-likelihood-symmetric`
-    /// assumes a judge without position bias instead.
+    /// `hard-likelihood` uses decisions instead of probabilities. From them, it estimates how often the judge picks the
+    /// better text in each position (Liusie et al. 2024, equation 13). `hard-likelihood-symmetric` assumes that the
+    /// judge has no position bias.
     ///
-    /// `auto` is `experts` with --budget, else `mean-prob` if all samples are pairs, else `win-ratio`. The share of
-    /// wins is not always suitable: with --budget, it would depend on the opponents of a text. In a sample of two, it
-    /// would be a tie whenever the verdict changes with presentation order.
+    /// `auto` is `experts` with --budget, `mean-prob` if all samples are pairs, and otherwise `win-ratio`. With
+    /// --budget, a share of wins would depend on the opponents of a text. For pairs, it would be a tie whenever the
+    /// verdict changes with presentation order.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
     /// Scope of the correction for position bias
     ///
-    /// The value defines groups of comparisons. One bias is estimated for each group and corrected in all its
-    /// comparisons. Only pairs judged in both orders enter the estimate.
+    /// Each scope has its own estimate of the bias, from pairs judged in both orders.
     pub debias: DebiasMode,
     /// How to decide a comparison: prob or samples:K
     ///

@@ -112,7 +112,7 @@ Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or
 outcome), `pairs.jsonl` (the result of each pair, by judge and for the panel), `scores.jsonl` (item, candidate, share \
 of pairs won or mean rating) and `summary.json`.
 
-Templates: pairwise, pointwise. Your own file is a Jinja template with the slots context, instruction, references (a \
+Templates: pairwise, pointwise. Your own template is a Jinja file with the slots context, instruction, references (a \
 list), candidate_a and candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, \
 and name_a, name_b, ties or min, max.";
 

@@ -36,7 +36,7 @@ pub struct MetricModelOptions {
 impl MetricModelOptions {
     /// The named models.
     pub fn roles(&self) -> Vec<RoleModel> {
-        RoleModel::of_metrics(self.encoder.as_deref(), self.seq2seq.as_deref())
+        RoleModel::for_metrics(self.encoder.as_deref(), self.seq2seq.as_deref())
     }
 }
 

@@ -7,7 +7,7 @@ use probity_data::{Candidate, Preference, Sample};
 use probity_lm::text::fixed;
 use probity_stats::{Correlation, per_context};
 
-use super::report::Scores;
+use crate::candidate_report::Scores;
 use crate::conclusion::{is_position, percent};
 use crate::figures::mean;
 use crate::gold;

@@ -11,15 +11,13 @@ use probity_lm::text::counted;
 
 pub(crate) use asking::PointwiseAsk;
 
+use crate::candidate_report::SCORES;
 use crate::gold;
 use crate::question::first_duplicate;
 use crate::run::write_row;
 use crate::template::{PromptLayout, Template};
 use crate::{MethodError, MethodReport, Run, Signature};
 use rows::{PointwiseAnswer, PointwiseRow};
-
-/// The table of all scores.
-const SCORES: &str = "scores";
 
 /// The text shown with a candidate in the slot `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub(super) fn call(state: &State<'_, '_>, value: &Value, method: &str, args: &[V
     match value.kind() {
         ValueKind::String => {
             let text = value.as_str()?;
-            of_characters(text, method)
+            check_characters(text, method)
                 .or_else(|| find(text, method, args))
                 .or_else(|| part(text, method, args))
                 .or_else(|| padded(text, method, args))
@@ -37,7 +37,7 @@ fn index(list: &Value, args: &[Value]) -> Called {
 }
 
 /// Whether all characters are of a kind; false for an empty string.
-fn of_characters(text: &str, method: &str) -> Option<Called> {
+fn check_characters(text: &str, method: &str) -> Option<Called> {
     let all = |is: fn(char) -> bool| !text.is_empty() && text.chars().all(is);
     // Letters without case are ignored, but at least one letter with case is required.
     let cased = |is: fn(char) -> bool, is_other: fn(char) -> bool| text.chars().any(is) && !text.chars().any(is_other);

@@ -92,8 +92,8 @@ impl Fetcher {
         let client = self.client();
         let repository = repository(&client, name)?;
         let paths: Vec<&str> = repository.files.iter().map(|file| file.path.as_str()).collect();
-        let chosen =
-            select(&paths, name.file.as_deref()).map_err(|why| HubError::of_choice(name, why, &repository.files))?;
+        let chosen = select(&paths, name.file.as_deref())
+            .map_err(|why| HubError::from_no_choice(name, why, &repository.files))?;
         let file =
             |path: &str| repository.files.iter().find(|file| file.path == path).expect("chosen from these").clone();
         let files: Vec<RemoteFile> = chosen.into_iter().map(file).collect();
@@ -136,7 +136,7 @@ impl Fetcher {
 
 fn repository(client: &HubClient, name: &HubName) -> Result<HubRepository, HubError> {
     HubRepository::read(client, &name.repo, name.revision())
-        .map_err(|error| HubError::of_repository(client, name, error))
+        .map_err(|error| HubError::from_repository_request(client, name, error))
 }
 
 /// Downloads and verifies one blob if missing.
@@ -169,7 +169,7 @@ fn bring(
     download(client, &wanted, &part, progress).map_err(|error| match error {
         TransferError::Hub(source) => {
             let have = fs::metadata(&part).map_or(0, |found| found.len());
-            HubError::of_transfer(client, &plan.name, file, have, source)
+            HubError::from_transfer(client, &plan.name, file, have, source)
         }
         TransferError::Io(source) => HubError::io(&part, plan.missing(), source),
     })?;

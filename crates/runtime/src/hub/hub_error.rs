@@ -213,7 +213,7 @@ impl HubError {
     }
 
     /// The error for a failed request about a repository.
-    pub(super) fn of_repository(client: &HubClient, name: &HubName, error: RequestError) -> Self {
+    pub(super) fn from_repository_request(client: &HubClient, name: &HubName, error: RequestError) -> Self {
         let (repo, endpoint, has_token) = (name.repo.clone(), client.endpoint().to_owned(), client.has_token());
         match error {
             RequestError::Connection(why) => Self::Unreachable { name: name.to_string(), endpoint, why },
@@ -238,7 +238,7 @@ impl HubError {
     }
 
     /// The error for a failed download of a file in a known repository.
-    pub(super) fn of_transfer(
+    pub(super) fn from_transfer(
         client: &HubClient,
         name: &HubName,
         file: &RemoteFile,
@@ -264,7 +264,7 @@ impl HubError {
     }
 
     /// The error if no file or several files of a repository match.
-    pub(super) fn of_choice(name: &HubName, why: NoChoice, files: &[RemoteFile]) -> Self {
+    pub(super) fn from_no_choice(name: &HubName, why: NoChoice, files: &[RemoteFile]) -> Self {
         match why {
             NoChoice::NoFile(held) => {
                 let file = name.file.clone().unwrap_or_default();

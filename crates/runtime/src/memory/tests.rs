@@ -31,7 +31,7 @@ fn more_tokens_run_at_once_where_there_is_room_for_their_activations() {
     let memory = ModelMemory::new(&checkpoint, on_candle());
     assert_eq!(memory.token_budget(), CPU_TOKEN_BUDGET);
     let held = memory.shares[0].memory.expect("not on cpu");
-    let needed = |tokens| held.held.weights + ACTIVATIONS_SHARE * held.activations(BatchSize::of_tokens(tokens));
+    let needed = |tokens| held.held.weights + ACTIVATIONS_SHARE * held.activations(BatchSize::with_tokens(tokens));
     assert_eq!(tokens_that_fit(&held, 0), CPU_TOKEN_BUDGET);
     assert_eq!(tokens_that_fit(&held, needed(4096) - 1), 2048);
     assert_eq!(tokens_that_fit(&held, needed(4096)), 4096);
@@ -135,7 +135,7 @@ fn the_device_with_least_room_for_its_layers_decides_about_the_cache() {
     let memory = ModelMemory::new(&checkpoint, on("cuda:0+cuda:1"));
     let [first, second] = [0, 1].map(|stage| memory.shares[stage].cache_per_token().expect("not on cpu"));
     assert_eq!(first, 2 * second);
-    let activations = [0, 1].map(|stage| memory.shares[stage].activations(BatchSize::of_tokens(8)).expect("known"));
+    let activations = [0, 1].map(|stage| memory.shares[stage].activations(BatchSize::with_tokens(8)).expect("known"));
     let budget = |free: [u64; 2]| {
         let rooms = [0, 1].map(|stage| Some(room(activations[stage] + 2 * free[stage])));
         memory.clone().with_cache(8, &rooms).cache_budget()

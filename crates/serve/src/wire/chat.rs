@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::forms::{FinishReason, Header, UsageBody};
 use super::logprobs::{bytes, finite};
-use super::text::{DoneText, Event, FormatNames, TextFormat, TextRequest, ToldTokens, Writing, text_request};
+use super::text::{DoneText, Event, FormatNames, RequestedLogprobs, TextFormat, TextRequest, Writing, text_request};
 use crate::api_error::ApiError;
 
 text_request! {
@@ -139,8 +139,8 @@ impl TextFormat for ChatRequest {
             }
             Event::Grown(index, text) => (Some(chunk(index, said(text))), None),
             Event::Thought(index, text) => (Some(chunk(index, thought(text))), None),
-            Event::Done(DoneText { index, text, thought, finish, told }) => {
-                let logprobs = told.and_then(|told| ChatLogprobs::from_tokens(&told));
+            Event::Done(DoneText { index, text, thought, finish, logprobs }) => {
+                let logprobs = logprobs.and_then(|requested| ChatLogprobs::from_tokens(&requested));
                 let delta = Delta { reasoning_content: thought, ..said(text) };
                 (Some(ChunkChoice { logprobs, finish_reason: Some(finish), ..chunk(index, delta) }), None)
             }
@@ -151,9 +151,14 @@ impl TextFormat for ChatRequest {
 }
 
 impl From<DoneText<'_>> for ChatChoice {
-    fn from(DoneText { index, text, thought, finish, told }: DoneText<'_>) -> Self {
+    fn from(DoneText { index, text, thought, finish, logprobs }: DoneText<'_>) -> Self {
         let message = AnswerMessage { role: "assistant", content: text, reasoning_content: thought, refusal: None };
-        Self { index, message, logprobs: told.and_then(|told| ChatLogprobs::from_tokens(&told)), finish_reason: finish }
+        Self {
+            index,
+            message,
+            logprobs: logprobs.and_then(|requested| ChatLogprobs::from_tokens(&requested)),
+            finish_reason: finish,
+        }
     }
 }
 
@@ -405,17 +410,17 @@ pub(crate) struct ChatAlternative {
 
 impl ChatLogprobs {
     /// Log-probabilities of a text's tokens, without the token that ended it.
-    fn from_tokens(told: &ToldTokens<'_>) -> Option<Self> {
-        let tokens = told.written.tokens.as_ref()?;
+    fn from_tokens(requested: &RequestedLogprobs<'_>) -> Option<Self> {
+        let tokens = requested.written.tokens.as_ref()?;
         let token = |id, logprob| {
-            let bytes = bytes(told.model, id);
+            let bytes = bytes(requested.model, id);
             ChatAlternative { token: String::from_utf8_lossy(&bytes).into_owned(), logprob: finite(logprob), bytes }
         };
         let places = tokens.continuation.token_logprobs.iter().zip(&tokens.alternatives);
-        let ids = tokens.continuation.token_ids.iter().take(told.reported().min(told.written.ids.len()));
+        let ids = tokens.continuation.token_ids.iter().take(requested.reported().min(requested.written.ids.len()));
         let content = ids.zip(places).map(|(id, (logprob, others))| ChatToken {
             token: token(*id, *logprob),
-            top_logprobs: others.iter().take(told.count).map(|other| token(other.id, other.logprob)).collect(),
+            top_logprobs: others.iter().take(requested.count).map(|other| token(other.id, other.logprob)).collect(),
         });
         Some(Self { content: content.collect(), refusal: None })
     }

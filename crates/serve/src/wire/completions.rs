@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::forms::{FinishReason, Header, PlainPrompts, UsageBody};
 use super::logprobs::{bytes, finite};
-use super::text::{DoneText, Event, FormatNames, TextFormat, TextRequest, ToldTokens, Writing, text_request};
+use super::text::{DoneText, Event, FormatNames, RequestedLogprobs, TextFormat, TextRequest, Writing, text_request};
 use crate::api_error::ApiError;
 use crate::served::ServedModel;
 
@@ -87,8 +87,8 @@ impl TextFormat for CompletionRequest {
 }
 
 impl From<DoneText<'_>> for CompletionChoice {
-    fn from(DoneText { index, text, finish, told, .. }: DoneText<'_>) -> Self {
-        let logprobs = told.map(|told| CompletionLogprobs::from_tokens(&told));
+    fn from(DoneText { index, text, finish, logprobs, .. }: DoneText<'_>) -> Self {
+        let logprobs = logprobs.map(|requested| CompletionLogprobs::from_tokens(&requested));
         Self { index, text, logprobs, finish_reason: Some(finish) }
     }
 }
@@ -133,34 +133,34 @@ pub(crate) struct CompletionLogprobs {
 }
 
 impl CompletionLogprobs {
-    fn from_tokens(told: &ToldTokens<'_>) -> Self {
+    fn from_tokens(requested: &RequestedLogprobs<'_>) -> Self {
         let logprobs = Self { tokens: vec![], token_logprobs: vec![], top_logprobs: vec![], text_offset: vec![] };
-        let mut telling = Telling { model: told.model, count: told.count, told: logprobs, characters: 0 };
-        if let Some((ids, answer)) = told.prompt {
+        let mut writer = LogprobsWriter { model: requested.model, count: requested.count, logprobs, characters: 0 };
+        if let Some((ids, answer)) = requested.prompt {
             if let Some(first) = ids.first() {
-                telling.add_token(*first, None);
+                writer.add_token(*first, None);
             }
             if let Some(answer) = answer {
-                telling.add_tokens(answer, ids.len() - 1);
+                writer.add_tokens(answer, ids.len() - 1);
             }
         }
-        if let Some(tokens) = &told.written.tokens {
-            telling.add_tokens(tokens, told.reported());
+        if let Some(tokens) = &requested.written.tokens {
+            writer.add_tokens(tokens, requested.reported());
         }
-        telling.told
+        writer.logprobs
     }
 }
 
 /// Builds the log-probabilities of a text token by token, with character offsets.
-struct Telling<'a> {
+struct LogprobsWriter<'a> {
     model: &'a dyn ServedModel,
     /// Number of alternatives per token.
     count: usize,
-    told: CompletionLogprobs,
+    logprobs: CompletionLogprobs,
     characters: usize,
 }
 
-impl Telling<'_> {
+impl LogprobsWriter<'_> {
     /// Adds a token, with its log-probability and alternatives if known.
     fn add_token(&mut self, id: u32, place: Option<(f64, &[TokenAlternative])>) {
         let spelling = spelled(self.model, id);
@@ -173,10 +173,10 @@ impl Telling<'_> {
             }
             top
         });
-        self.told.tokens.push(spelling);
-        self.told.token_logprobs.push(place.map(|(logprob, _)| finite(logprob)));
-        self.told.top_logprobs.push(top);
-        self.told.text_offset.push(self.characters);
+        self.logprobs.tokens.push(spelling);
+        self.logprobs.token_logprobs.push(place.map(|(logprob, _)| finite(logprob)));
+        self.logprobs.top_logprobs.push(top);
+        self.logprobs.text_offset.push(self.characters);
         // Counts UTF-8 leading bytes: a character that spans tokens belongs to the first.
         let begins = |byte: &&u8| **byte & 0xc0 != 0x80;
         self.characters += self.model.token_bytes(id).iter().flatten().filter(begins).count();

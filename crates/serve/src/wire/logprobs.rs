@@ -2,7 +2,7 @@
 
 use probity_lm::Finish;
 
-use super::text::{ToldTokens, WrittenText};
+use super::text::{RequestedLogprobs, WrittenText};
 use crate::served::ServedModel;
 
 /// Stands for minus infinity, which JSON cannot represent.
@@ -16,7 +16,7 @@ pub(super) fn bytes(model: &dyn ServedModel, id: u32) -> Vec<u8> {
     model.token_bytes(id).unwrap_or_else(|| model.token_text(id).into_bytes())
 }
 
-impl ToldTokens<'_> {
+impl RequestedLogprobs<'_> {
     /// Number of tokens to report: all, or those that begin before the stop sequence that ended the text.
     pub(super) fn reported(&self) -> usize {
         let WrittenText { text, tokens, finish, .. } = self.written;

@@ -86,8 +86,8 @@ impl WrittenText {
     }
 }
 
-/// Input for the log-probabilities of an answer.
-pub(crate) struct ToldTokens<'a> {
+/// An answer whose log-probabilities are requested.
+pub(crate) struct RequestedLogprobs<'a> {
     pub(crate) model: &'a dyn ServedModel,
     pub(crate) written: &'a WrittenText,
     /// The echoed prompt, with log-probabilities of its tokens if there are any.
@@ -104,7 +104,7 @@ pub(crate) struct DoneText<'a> {
     pub(crate) thought: Option<String>,
     pub(crate) finish: FinishReason,
     /// Present if log-probabilities are requested.
-    pub(crate) told: Option<ToldTokens<'a>>,
+    pub(crate) logprobs: Option<RequestedLogprobs<'a>>,
 }
 
 /// Event of a stream.

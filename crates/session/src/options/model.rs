@@ -59,17 +59,17 @@ impl ModelOptions {
 #[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComputingOptions {
-    /// Precision of products of weights and activations
+    /// Precision of matrix products
     ///
-    /// Every result records it.
+    /// It is part of every result's signature.
     #[schemars(extend("form" = "PRECISION", "heading" = "Model"))]
     pub precision: Precision,
     /// Device: cpu, cuda:N, metal or candle-cpu
     ///
-    /// `cuda:N` and `metal` need a build with their feature. `candle-cpu` runs the code of those devices on the
+    /// `cuda:N` and `metal` need a build with their feature. `candle-cpu` runs the code of these devices on the
     /// processor. `cuda:0,cuda:1` and `cuda:all` copy the model to several devices and divide the work; `cuda:0+cuda:1`
-    /// divides the layers of a model that is too large for one. Scores are bit-identical from run to run on `cpu` only.
-    /// Every result's signature names the devices.
+    /// divides the layers of a model that is too large for one. Only `cpu` guarantees bit-identical scores from
+    /// run to run. Every result's signature names the devices.
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
     pub device: DeviceList,

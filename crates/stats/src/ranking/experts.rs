@@ -48,7 +48,7 @@ impl ProductOfExperts {
 
     /// Starts from comparisons of each candidate with the next one, the smallest set that connects all candidates:
     /// `outcomes` has the result of the first two, of the second and third, and so on.
-    pub fn of_chain(outcomes: &[f64]) -> Self {
+    pub fn from_chain(outcomes: &[f64]) -> Self {
         let mut found = Self::new(outcomes.len() + 1);
         outcomes.iter().enumerate().for_each(|(first, outcome)| found.add(first, first + 1, *outcome));
         found
@@ -378,7 +378,7 @@ mod tests {
             more in prop::collection::vec((0usize..6, 1usize..6, -0.5f64..0.5), 0..8),
         ) {
             let n = chain.len() + 1;
-            let mut found = ProductOfExperts::of_chain(&chain);
+            let mut found = ProductOfExperts::from_chain(&chain);
             let mut all: Vec<(usize, usize, f64)> =
                 chain.iter().enumerate().map(|(first, outcome)| (first, first + 1, *outcome)).collect();
             for (i, step, outcome) in more {
@@ -405,13 +405,13 @@ mod tests {
 
     #[test]
     fn the_pair_of_which_least_is_known_comes_next_and_what_it_costs_counts() {
-        let chain = ProductOfExperts::of_chain(&[0.0; 4]);
+        let chain = ProductOfExperts::from_chain(&[0.0; 4]);
         assert!((chain.gain(0, 4) - 4.0).abs() < 1e-4 && (chain.gain(1, 2) - 1.0).abs() < 1e-4);
         assert_eq!(chain.next_pair(None, |_, _| Some(1.0)), Some((0, 4)));
         // At five times the cost it is less informative for its cost.
         assert_eq!(chain.next_pair(None, |i, j| Some(if (i, j) == (0, 4) { 5.0 } else { 1.0 })), Some((0, 3)));
         assert_eq!(chain.next_pair(None, |_, _| None), None);
-        assert_eq!(ProductOfExperts::of_chain(&[]).next_pair(None, |_, _| Some(1.0)), None);
+        assert_eq!(ProductOfExperts::from_chain(&[]).next_pair(None, |_, _| Some(1.0)), None);
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod tests {
         let n = 16;
         let noise = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f64 / 1000.0 - 0.5;
         let outcome = |i: usize, j: usize| (j as f64 - i as f64) / n as f64 + 0.2 * noise(i, j);
-        let mut found = ProductOfExperts::of_chain(&(0..n - 1).map(|i| outcome(i, i + 1)).collect::<Vec<_>>());
+        let mut found = ProductOfExperts::from_chain(&(0..n - 1).map(|i| outcome(i, i + 1)).collect::<Vec<_>>());
         let mut asked = std::collections::BTreeSet::new();
         for _ in 0..3 * n {
             let (i, j) =
@@ -453,7 +453,7 @@ mod tests {
             let odds = truth[i] - truth[j] + noises[i * candidates + j];
             log_odds(1.0 / (1.0 + (-odds).exp()))
         };
-        let mut found = ProductOfExperts::of_chain(&(1..candidates).map(|j| said(j - 1, j)).collect::<Vec<_>>());
+        let mut found = ProductOfExperts::from_chain(&(1..candidates).map(|j| said(j - 1, j)).collect::<Vec<_>>());
         let mut asked: std::collections::BTreeSet<(usize, usize)> = (1..candidates).map(|j| (j - 1, j)).collect();
         let all = candidates * (candidates - 1) / 2;
         let mut stopped = false;

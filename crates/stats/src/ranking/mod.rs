@@ -95,7 +95,7 @@ impl Comparisons {
     /// # Panics
     /// The number of texts differs from the number of candidates.
     #[must_use]
-    pub fn of_texts<T: PartialEq>(mut self, texts: &[T]) -> Self {
+    pub fn with_texts<T: PartialEq>(mut self, texts: &[T]) -> Self {
         assert_eq!(texts.len(), self.candidates(), "each candidate has a text");
         self.texts = texts
             .iter()
@@ -413,12 +413,12 @@ pub(crate) mod tests {
     #[test]
     fn candidates_of_one_text_have_one_score_whichever_of_their_comparisons_were_drawn() {
         let drawn = [(0, 1, 0.9), (1, 0, 0.3), (1, 2, 0.8), (2, 1, 0.6), (0, 2, 0.7), (2, 0, 0.7), (3, 1, 0.4)];
-        let judged = comparisons(4, &drawn).of_texts(&["a", "b", "a", "c"]);
+        let judged = comparisons(4, &drawn).with_texts(&["a", "b", "a", "c"]);
         for method in RankMethod::ALL {
             let scores = method.scores(&judged, &Conditionals::SYMMETRIC);
             assert!(scores[0] == scores[2] && scores[0] != scores[1], "{method}: {scores:?}");
         }
-        let alone = comparisons(3, &[(0, 1, 0.9), (1, 0, 0.8), (2, 1, 0.7), (1, 2, 0.9)]).of_texts(&["a"; 3]);
+        let alone = comparisons(3, &[(0, 1, 0.9), (1, 0, 0.8), (2, 1, 0.7), (1, 2, 0.9)]).with_texts(&["a"; 3]);
         for method in RankMethod::ALL {
             let scores = method.scores(&alone, &Conditionals::SYMMETRIC);
             assert!(scores.iter().all(|s| s.is_some() && *s == scores[0]), "{method}: {scores:?}");

@@ -159,7 +159,7 @@ impl PromptFigures {
             turned: share_estimate(&found.iter().filter_map(turned).collect::<Vec<_>>()),
             change: undefended.map(|before| change_estimate(&before.items, &found)),
             shift: shift_estimate(&found.iter().filter_map(shift).collect::<Vec<_>>()),
-            attacks: attacks.iter().enumerate().map(|(place, attack)| of_attack(attack, place, &found)).collect(),
+            attacks: attacks.iter().enumerate().map(|(place, attack)| attack_figures(attack, place, &found)).collect(),
             plain: as_they_are.iter().map(|(_, said)| ItemVerdicts::plain(*said)).collect(),
             items: found,
         }
@@ -172,7 +172,7 @@ impl PromptFigures {
     }
 }
 
-fn of_attack(attack: &super::texts::AttackText, place: usize, found: &[Vec<ItemVerdicts>]) -> AttackFigures {
+fn attack_figures(attack: &super::texts::AttackText, place: usize, found: &[Vec<ItemVerdicts>]) -> AttackFigures {
     let turned: Vec<f64> = found.iter().filter_map(|one| one[place].turned).map(point).collect();
     let shifts: Vec<f64> = found.iter().filter_map(|one| one[place].shift()).collect();
     AttackFigures {

@@ -105,7 +105,7 @@ a row for each attribute) and `summary.json`.";
             [] => vec![Subject::preferences(samples, &featured)?],
             all => all.iter().map(|name| Subject::scores(name, samples, &featured)).collect::<Result<_, _>>()?,
         };
-        let head_prompt = prompts.of_head(layer);
+        let head_prompt = prompts.head_prompt(layer);
         let data = key_of_data(samples);
         let mut learnt = Vec::new();
         for subject in &subjects {
@@ -164,7 +164,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let [state, comparison] = [FeatureBlock::State, FeatureBlock::Comparison]
             .map(|block| first.origin.prompt.layer.filter(|_| has(block)));
         let wanted = WantedFeatures { likelihood: has(FeatureBlock::Likelihood), state, comparison };
-        if prompts.of_head(first.origin.prompt.layer) != first.origin.prompt {
+        if prompts.head_prompt(first.origin.prompt.layer) != first.origin.prompt {
             let why = format!("the prompt `{}` differs from that of the head", first.origin.prompt.template);
             return MethodError::refuse("--head", why, "restore the prompt, or learn again");
         }

@@ -56,7 +56,7 @@ impl ReadingPrompts {
         FeatureStage::new(samples, wanted, self, &signature.to_string())
     }
 
-    pub(super) fn of_head(&self, layer: Option<usize>) -> HeadPrompt {
+    pub(super) fn head_prompt(&self, layer: Option<usize>) -> HeadPrompt {
         HeadPrompt {
             template: self.reading.name().to_owned(),
             sha256: self.reading.sha256().to_owned(),

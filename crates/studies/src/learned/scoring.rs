@@ -2,8 +2,9 @@
 
 use probity_data::Sample;
 use probity_learn::FeatureTable;
+use probity_lm::ModelDescription;
 use probity_lm::text::{counted, fixed};
-use probity_lm::{ModelDescription, Outcome};
+use probity_stats::AgreementFigures;
 use serde_json::json;
 
 use super::head_file::{LearnedHead, read_heads};
@@ -11,13 +12,11 @@ use super::key_of_data;
 use super::options::LearnedParams;
 use super::study::WayKind;
 use super::table::{FeaturedCandidates, GivenScores, SCORES_BLOCK};
+use crate::candidate_report::{CandidateReport, SCORES, ScoreFigures, Scores, write_scores};
 use crate::conclusion::ConclusionCase;
-use crate::figures::{mean, number};
-use crate::gold::{self, GoldUse};
 use crate::question::short_hash;
-use crate::{Headline, MethodError, MethodReport, Run, Signature, Table, Trust, cells, row};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Run, RunScores, Signature, Table, Trust, cells};
 
-const SCORES: &str = "scores";
 /// The share of texts outside the training distribution above which a warning is shown.
 const MANY_FAR: f64 = 0.1;
 
@@ -99,19 +98,12 @@ pub(super) fn score(
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
     let model = run.model().description().clone();
-    let attributes: Vec<String> = heads.iter().filter_map(|head| head.attribute.clone()).collect();
     let known = samples.iter().flat_map(|sample| &sample.candidates);
-    let has_gold = |name: &String| known.clone().any(|candidate| candidate.scores.contains_key(name));
-    let uses: Vec<GoldUse<'_>> = attributes
-        .iter()
-        .map(|name| GoldUse { attribute: name, present: has_gold(name) && !params.no_gold, wanted: !params.no_gold })
-        .collect();
+    let has_gold = |name: &str| known.clone().any(|candidate| candidate.scores.contains_key(name));
     run.table(SCORES, heads.len() * samples.iter().map(|sample| sample.candidates.len()).sum::<usize>())?;
-    let columns = ["attribute", "scored", "mean", "min", "max", "by", "learnt from", "cross-validated"];
-    let mut table = Table::new("Scores", columns);
-    let (mut against, mut systems) = (gold::table(), gold::systems_table("score"));
-    let (mut values, mut figures, mut verdict, mut headline) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut index = 0;
+    let columns = ScoreFigures::COLUMNS.into_iter().chain(["by", "learnt from", "cross-validated"]);
+    let mut report = CandidateReport::new(samples, Table::new("Scores", columns), "score", None);
+    let (mut headline, mut row) = (Vec::new(), 0);
     for head in heads {
         let Some(own) = featured.table.select(&head.blocks) else {
             let why = format!("the head for {} uses other features", head.name());
@@ -119,78 +111,58 @@ pub(super) fn score(
             return MethodError::refuse("--head", why, hint);
         };
         let scores = scores_of(head, &own, featured);
-        for (sample, scores) in samples.iter().zip(&scores) {
-            for (place, (candidate, score)) in sample.candidates.iter().zip(scores).enumerate() {
-                let outcome = if score.is_some() { Outcome::Scored.name() } else { "no_features" };
-                let row = row! {
-                    "item": sample.id, "attribute"?: head.attribute, "candidate": candidate.id, "index": place,
-                    "score": score, "outcome": outcome,
-                };
-                run.row(SCORES, index, &row)?;
-                index += 1;
-            }
-        }
-        let flat: Vec<f64> = scores.iter().flatten().flatten().copied().collect();
-        let (least, most) = (flat.iter().copied().reduce(f64::min), flat.iter().copied().reduce(f64::max));
-        let all: usize = scores.iter().map(Vec::len).sum();
-        table.push(cells![
-            head.name().to_owned(),
-            format!("{} of {all}", flat.len()),
-            number(mean(flat.iter().copied())),
-            number(least),
-            number(most),
-            probity_options::name(&head.uses),
-            counted(head.labels, "label"),
-            head.agreement_text(),
-        ]);
-        let used = uses.iter().find(|one| Some(one.attribute) == head.attribute.as_deref() && one.present);
-        let found = used.map(|one| gold::against(samples, one.attribute, &scores));
+        let attribute = head.attribute.as_deref();
+        row += write_scores(samples, attribute, &scores, row, "no_features", run)?;
+        let figures = ScoreFigures::from_scores(&scores);
+        let learnt = cells![probity_options::name(&head.uses), counted(head.labels, "label"), head.agreement_text()];
+        report.scores.push(figures.cells(head.name()).into_iter().chain(learnt));
+        let warnings = warnings(head, &own, samples, &model);
         let about = (heads.len() > 1).then(|| head.name().to_owned());
         // A head learned from preferences predicts preferences; heads of scores are not compared with them.
-        let preferences = !params.no_gold && head.attribute.is_none();
-        let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
-        let attribute = head.attribute.as_deref();
-        let mut conclusion = ConclusionCase { gold: found.as_ref(), attribute, ..case }.conclusion();
-        let warnings = warnings(head, &own, samples, &model);
-        let by = head.way();
-        let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
-        // Without gold the quality is unknown, so the distance from the training texts is reported.
-        *said = format!(
-            "{said}; scored by {by}, {} in cross-validation on the training data; {}% of these texts are unlike those",
-            head.agreement_text(),
-            fixed(100.0 * head.profile.far(&own) as f64 / own.rows().max(1) as f64, 1),
-        );
-        let unclear = (!head.is_clear)
-            .then_some((Trust::Unreliable, "its cross-validated agreement with labels is not above chance"));
-        let warned = warnings.first().map(|first| (Trust::Caution, first.as_str()));
-        for (trust, why) in unclear.into_iter().chain(warned) {
-            let because = if conclusion.trust == Trust::Reliable { None } else { Some(conclusion.because.as_str()) };
-            conclusion.because = [why].into_iter().chain(because).collect::<Vec<_>>().join("; ");
-            conclusion.trust = conclusion.trust.max(trust);
-        }
-        for warning in warnings {
-            table.note(format!("{}: {warning}", head.name()));
-        }
-        headline.push(match &found {
-            Some(found) => Headline::new("Spearman", head.attribute.as_deref(), found.spearman.per_context.figure.mean),
-            None => Headline::new("mean", Some(head.name()), mean(flat.iter().copied())),
+        let preferences = !params.no_gold && attribute.is_none();
+        let conclude = |_: &str, gold: Option<&AgreementFigures>, scores: &Scores| {
+            let case = ConclusionCase { about: about.clone(), samples, scores, gold, ..ConclusionCase::default() };
+            let conclusion = ConclusionCase { attribute, preferences, ..case }.conclusion();
+            with_head(conclusion, head, &own, &warnings)
+        };
+        let used = attribute.filter(|name| !params.no_gold && has_gold(name));
+        let values = json!({
+            "attribute": head.name(), "scored": figures.scored, "candidates": figures.candidates, "uses": head.uses,
+            "labels": head.labels, "cross_validated": head.agreement, "far": head.profile.far(&own),
         });
-        if let (Some(one), Some(found)) = (used, &found) {
-            gold::push(found, one.attribute, "", &mut against);
-            figures.push(json!({ "attribute": one.attribute, "figures": found }));
+        report.add((head.name(), attribute), scores, values, used, conclude);
+        headline.push(match report.agreement.last().filter(|_| used.is_some()) {
+            Some(agreement) => agreement.clone(),
+            None => Headline::new("mean", Some(head.name()), figures.mean),
+        });
+        for warning in warnings {
+            report.scores.note(format!("{}: {warning}", head.name()));
         }
-        gold::push_systems(samples, head.name(), &scores, &mut systems);
-        values.push(json!({
-            "attribute": head.name(), "scored": flat.len(), "candidates": all, "uses": head.uses, "labels": head.labels,
-            "cross_validated": head.agreement, "far": head.profile.far(&own),
-        }));
-        verdict.push(conclusion);
     }
-    given.notes.iter().for_each(|note| table.note(note.clone()));
-    let tables = gold::main_first(systems, [table, against]);
-    let values = json!({ "scores": values, "gold": figures });
-    let outcomes = featured.outcomes.clone();
-    Ok(MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) })
+    given.notes.iter().for_each(|note| report.scores.note(note.clone()));
+    let report = report.finish(signature, featured.outcomes.clone(), []);
+    Ok(MethodReport { headline, scores: RunScores::default(), ..report })
+}
+
+/// Adds the head's origin, its cross-validation and warnings to a conclusion.
+fn with_head(mut conclusion: Conclusion, head: &LearnedHead, own: &FeatureTable, warnings: &[String]) -> Conclusion {
+    let by = head.way();
+    let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
+    // Without gold the quality is unknown, so the distance from the training texts is reported.
+    *said = format!(
+        "{said}; scored by {by}, {} in cross-validation on the training data; {}% of these texts are unlike those",
+        head.agreement_text(),
+        fixed(100.0 * head.profile.far(own) as f64 / own.rows().max(1) as f64, 1),
+    );
+    let unclear = (!head.is_clear)
+        .then_some((Trust::Unreliable, "its cross-validated agreement with labels is not above chance"));
+    let warned = warnings.first().map(|first| (Trust::Caution, first.as_str()));
+    for (trust, why) in unclear.into_iter().chain(warned) {
+        let because = if conclusion.trust == Trust::Reliable { None } else { Some(conclusion.because.as_str()) };
+        conclusion.because = [why].into_iter().chain(because).collect::<Vec<_>>().join("; ");
+        conclusion.trust = conclusion.trust.max(trust);
+    }
+    conclusion
 }
 
 /// Warnings about a head's scores of these texts.

@@ -281,7 +281,7 @@ impl<'a> Subject<'a> {
 
     /// The difference in agreement between two predictions, over the rows that both predict.
     pub(super) fn difference(&self, one: &[Option<f64>], other: &[Option<f64>], parts: &[usize]) -> Agreement {
-        let range = self.measure.range().of_difference();
+        let range = self.measure.range().for_difference();
         if self.measure == SubjectMeasure::Spearman {
             let groups = self.predicted_groups(one);
             let of = |predicted: &[Option<f64>], kept: &[usize]| {

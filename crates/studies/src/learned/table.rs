@@ -160,7 +160,7 @@ impl FeaturedCandidates {
             let mut of_sample = Vec::new();
             for candidate in &sample.candidates {
                 let part = parts.next().expect("features of each candidate");
-                let own = of_blocks(part, blocks).zip(scores.row(&sample.id, &candidate.id));
+                let own = block_values(part, blocks).zip(scores.row(&sample.id, &candidate.id));
                 match &own {
                     None if part.outcome == Outcome::Scored => outcomes.add_named("no_features"),
                     _ => outcomes.add(&part.outcome),
@@ -264,7 +264,7 @@ fn numbers(state: &PooledState) -> impl Iterator<Item = f64> {
 }
 
 /// A candidate's values in these blocks; `None` if any is missing.
-fn of_blocks(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f64>> {
+fn block_values(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f64>> {
     if !part.outcome.has_answer() {
         return None;
     }

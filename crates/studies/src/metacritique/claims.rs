@@ -65,8 +65,8 @@ pub(super) fn stage<'a>(
     };
     let text = match judge.verdict {
         ClaimMode::Label => None,
-        ClaimMode::Generate => Some(text(None, of_conclusion as fn(&GenerateResult) -> Answer<usize>)),
-        ClaimMode::RationaleLabel => Some(text(Some(MARKER), of_marker)),
+        ClaimMode::Generate => Some(text(None, parse_conclusion as fn(&GenerateResult) -> Answer<usize>)),
+        ClaimMode::RationaleLabel => Some(text(Some(MARKER), parse_after_marker)),
     };
     let readout = ChoiceReadout { text, ..ChoiceReadout::new(labels_in_any_case(&LABELS)?, fields) };
     let query = |claim: Claim<'a>| {
@@ -84,7 +84,7 @@ fn unparsed(why: String) -> Outcome {
 }
 
 /// The conclusion of the rationale.
-fn of_conclusion(result: &GenerateResult) -> Answer<usize> {
+fn parse_conclusion(result: &GenerateResult) -> Answer<usize> {
     let no_end = || unparsed(format!("the rationale does not end in `{MARKER} true` or `{MARKER} false`"));
     let answer = Answer::from_text(result, |text| conclusion(text).ok_or_else(no_end));
     let value = answer.value.map(|is_true| usize::from(!is_true));
@@ -92,7 +92,7 @@ fn of_conclusion(result: &GenerateResult) -> Answer<usize> {
 }
 
 /// The labels after the rationale's last marker.
-fn of_marker(result: &GenerateResult) -> Answer<usize> {
+fn parse_after_marker(result: &GenerateResult) -> Answer<usize> {
     let no_marker = || unparsed(format!("the rationale has no `{MARKER}` before a label"));
     let is_at_marker = |text: &str| is_last_marker(&result.text, text).then_some(()).ok_or_else(no_marker);
     let found = Answer::from_text(result, is_at_marker);

@@ -41,7 +41,7 @@ pub(super) const SINGLE: Comparison = Comparison {
     prompt: JUDGED[0],
     noun: "critique",
     criteria: OF_CRITIQUES,
-    shown: of_critiques,
+    shown: shown_for_critiques,
 };
 
 /// Pairs of critiques.
@@ -54,11 +54,11 @@ pub(super) const REFINED_PAIRS: Comparison = Comparison {
     prompt: JUDGED[2],
     noun: "answer",
     criteria: OF_ANSWERS,
-    shown: of_answers,
+    shown: shown_for_answers,
     ..PAIRWISE
 };
 
-fn of_critiques(sample: &Sample) -> Sample {
+fn shown_for_critiques(sample: &Sample) -> Sample {
     let text = |name: &str| sample.text(name).unwrap_or_default();
     Sample {
         context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)).into(),
@@ -68,7 +68,7 @@ fn of_critiques(sample: &Sample) -> Sample {
     }
 }
 
-fn of_answers(sample: &Sample) -> Sample {
+fn shown_for_answers(sample: &Sample) -> Sample {
     let question = sample.text(QUESTION).map(Into::into);
     Sample { context: "".into(), instruction: question, references: Vec::new(), ..sample.clone() }
 }
@@ -86,7 +86,7 @@ pub(super) fn judge<'m>(
         criteria: Some(stage.criteria.to_owned()),
         scale: SCALE,
         ties: stage.mode == Mode::Pairwise,
-        verdict: params.verdict.of_judge(),
+        verdict: params.verdict.verdict_mode(),
         max_tokens: params.rationale_tokens,
         template: prompts.file(stage.prompt).map(str::to_owned),
         layout: params.layout.clone(),

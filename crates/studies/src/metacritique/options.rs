@@ -24,7 +24,7 @@ pub(crate) enum ClaimMode {
 
 impl ClaimMode {
     /// The verdict mode for a judge of whole texts.
-    pub(super) fn of_judge(self) -> VerdictMode {
+    pub(super) fn verdict_mode(self) -> VerdictMode {
         match self {
             Self::Label => VerdictMode::Label,
             Self::Generate => VerdictMode::Generate,

@@ -348,17 +348,17 @@ impl<'a> CritiqueFindings<'a> {
 
     fn conclusions(&self, board: &Leaderboard, is_judged: bool) -> Vec<Conclusion> {
         if !is_judged {
-            return vec![of_labels(board)];
+            return vec![conclude_labels(board)];
         }
         if self.accuracy.is_empty() {
-            vec![self.of_scores(board)]
+            vec![self.conclude_scores(board)]
         } else {
-            self.accuracy.iter().filter_map(of_task).collect()
+            self.accuracy.iter().filter_map(conclude_task).collect()
         }
     }
 
     /// The conclusion for a judge without human labels.
-    fn of_scores(&self, board: &Leaderboard) -> Conclusion {
+    fn conclude_scores(&self, board: &Leaderboard) -> Conclusion {
         let all = &board.together[0];
         let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
         let says = format!(
@@ -393,7 +393,7 @@ impl<'a> CritiqueFindings<'a> {
 }
 
 /// The conclusion for human labels.
-fn of_labels(board: &Leaderboard) -> Conclusion {
+fn conclude_labels(board: &Leaderboard) -> Conclusion {
     let all = &board.together[0];
     let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
     let best = best(board).unwrap_or_default();
@@ -442,7 +442,7 @@ fn best(board: &Leaderboard) -> Option<String> {
 }
 
 /// The agreement of a judge's labels in one task, over all critiques.
-fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
+fn conclude_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     if figures.critiques != "all" {
         return None;
     }

@@ -245,8 +245,11 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
     let summary = run_from("metacritique", &samples, &judge(), "aius", &rows).expect("runs");
     assert_eq!(summary.values["leaderboard"]["together"][0]["claims"]["precision"]["true"], 2);
     for (rows, part) in [
-        (&rows[..2], "t:2: a row is missing before this line: the claims of the critique `b` of sample `s`"),
-        (&[rows[1].clone(), rows[3].clone()][..], "a row is missing before this line: the claims of the critique `b`"),
+        (&rows[..2], r#"t:2: a row is missing before this line: {"item":"s","of":"critique","candidate":"b"}"#),
+        (
+            &[rows[1].clone(), rows[3].clone()][..],
+            r#"a row is missing before this line: {"item":"s","of":"critique","candidate":"b"}"#,
+        ),
         (&[aiu(&a, " ")][..], "t:1: `aiu` is empty"),
         (&[json!({"item": "s", "of": "critique", "candidate": "z", "aiu": "x"})][..], "t:1: nothing in the data has"),
     ] {

@@ -4,7 +4,7 @@ use probity_data::{Candidate, CritiqueLabels, LabelledCritiques, Sample};
 use probity_lm::LanguageModel;
 
 use super::accuracy::{AccuracyFigures, LabelledClaim, accuracies};
-use super::aius::{self, AIUS, Aius, ExtractionJob};
+use super::aius::{self, AIUS, ExtractionJob, aius};
 use super::claims::{self, Claim, ClaimJudge, PRECISION, RECALL, is_true};
 use super::comparing::{ComparedTexts, ComparedUnits, Comparison, PAIRWISE, REFINED_PAIRS, SINGLE, judge};
 use super::options::{Baseline, MetaCritiqueParams};
@@ -14,6 +14,7 @@ use super::writing::{self, REFERENCES, REFINED};
 use super::{ANSWER, MetaCritique, QUESTION, REFERENCE_ANSWER, with_labels};
 use crate::answer::Answer;
 use crate::judge::{ShownText, UnitVerdict};
+use crate::list_readout::List;
 use crate::prompt_set::PromptSet;
 use crate::stage::key;
 use crate::written::WrittenText;
@@ -42,14 +43,14 @@ struct HeldAgainst {
 /// The claims of a sample's critiques.
 struct SampleClaims {
     /// One per candidate, in order.
-    critiques: Vec<Aius>,
-    reference: Option<Aius>,
+    critiques: Vec<List>,
+    reference: Option<List>,
 }
 
 impl SampleClaims {
     /// The reference's claims to look for in this critique; none for an empty one.
     fn held_against(&self, critique: &Candidate) -> &[String] {
-        let of_reference = self.reference.as_ref().map_or(&[][..], |aius| &aius.claims);
+        let of_reference = self.reference.as_ref().map_or(&[][..], |aius| &aius.entries);
         if critique.text.trim().is_empty() { &[] } else { of_reference }
     }
 }
@@ -141,12 +142,12 @@ impl MetaCritiqueWork<'_> {
         }
         let (tokens, most) = (self.params.max_tokens, self.params.most_aius as usize);
         let inputs = self.inputs(AIUS, &["max-tokens", "most-aius"], &["aius"], &[references]);
-        let stage = aius::stage(jobs, self.prompts.get("aius"), (tokens, most), self.model, inputs);
+        let stage = aius::stage(&jobs, self.prompts.get("aius"), (tokens, most), self.model, inputs);
         let Artefact { parts, key } = run.stage(&stage)?;
         let mut parts = parts.into_iter();
         let mut claims = Vec::with_capacity(self.samples.len());
         for (sample, held) in self.samples.iter().zip(against) {
-            let critiques: Vec<Aius> = parts.by_ref().take(sample.candidates.len()).collect();
+            let critiques: Vec<List> = parts.by_ref().take(sample.candidates.len()).collect();
             let reference = held.critique.is_some().then(|| parts.next()).flatten();
             for aius in critiques.iter().chain(&reference) {
                 findings.outcomes.add_named(aius.ended.counted());
@@ -168,7 +169,7 @@ impl MetaCritiqueWork<'_> {
             let reference = held.answer.as_deref().map(|answer| (REFERENCE_ANSWER, answer));
             let slots: Vec<_> = [text(QUESTION), text(ANSWER)].into_iter().chain(reference).collect();
             for (candidate, aius) in sample.candidates.iter().zip(&own.critiques) {
-                all.extend(aius.claims.iter().enumerate().map(|(number, aiu)| Claim {
+                all.extend(aius.entries.iter().enumerate().map(|(number, aiu)| Claim {
                     item: &sample.id,
                     candidate: &candidate.id,
                     number,
@@ -227,7 +228,7 @@ impl MetaCritiqueWork<'_> {
         for (item, (sample, own)) in self.samples.iter().zip(claims).enumerate() {
             for (place, candidate) in sample.candidates.iter().enumerate() {
                 let said: Vec<Option<bool>> =
-                    precision.by_ref().take(own.critiques[place].claims.len()).map(is_true).collect();
+                    precision.by_ref().take(own.critiques[place].entries.len()).map(is_true).collect();
                 let covered: Vec<Option<bool>> =
                     recall.by_ref().take(own.held_against(candidate).len()).map(is_true).collect();
                 if let Some(labelled) = self.labelled {
@@ -358,7 +359,7 @@ impl MetaCritiqueWork<'_> {
         for mark in own.templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
-        Ok(compared.settle(&verdicts, self.params.verdict.of_judge().has_labels()))
+        Ok(compared.settle(&verdicts, self.params.verdict.verdict_mode().has_labels()))
     }
 }
 
@@ -387,7 +388,7 @@ fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodE
         return MethodError::refuse("--labels", why, "add the claims as `aius`, or omit --model");
     }
     Ok(SampleClaims {
-        critiques: labelled.critiques.iter().map(|one| Aius::from_claims(one.aius.clone())).collect(),
-        reference: (!labelled.reference.is_empty()).then(|| Aius::from_claims(labelled.reference.clone())),
+        critiques: labelled.critiques.iter().map(|one| aius(one.aius.clone())).collect(),
+        reference: (!labelled.reference.is_empty()).then(|| aius(labelled.reference.clone())),
     })
 }

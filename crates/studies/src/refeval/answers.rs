@@ -153,7 +153,7 @@ pub(super) fn stage<'a>(
         AnswersReadout { name, questions, by, written },
         inputs,
     )
-    .in_several_rounds()
+    .in_rounds()
     .with_earlier_fields(&["question"])
 }
 

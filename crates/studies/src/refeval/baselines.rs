@@ -27,7 +27,7 @@ pub(super) fn no_reference<'a>(
     key: &str,
 ) -> Result<QueryStage<'a, ChoiceReadout>, MethodError> {
     let prompt = work.prompts.get("no-reference");
-    let fields = ChoiceFields::of_two("verdict", [VERDICTS[0], VERDICTS[1]]);
+    let fields = ChoiceFields::binary("verdict", [VERDICTS[0], VERDICTS[1]]);
     let query = |one: &'a AskedUnits| {
         let slots = vec![("question", one.question.as_str()), ("answer", one.answer.usable().unwrap_or_default())];
         let id = format!("{}/{NO_REFERENCE}", one.id);
@@ -49,7 +49,7 @@ pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[Answer<usize>]) 
     for (asked, verdict) in results.asked.iter().zip(verdicts) {
         for (unit, judgement) in &asked.judged {
             if covers(judgement) {
-                said[*unit] = verdict.value.map(|option| Verdict::of_right(option == 0));
+                said[*unit] = verdict.value.map(|option| Verdict::from_correctness(option == 0));
             }
         }
     }

@@ -64,14 +64,14 @@ pub(super) fn cosine(a: &[f32], b: &[f32]) -> f64 {
 pub(super) fn clusters(vectors: &[&[f32]], most: usize) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for (block, vectors) in vectors.chunks(BLOCK).enumerate() {
-        let own = of_block(vectors, most).into_iter();
+        let own = cluster_block(vectors, most).into_iter();
         all.extend(own.map(|cluster| cluster.into_iter().map(|place| block * BLOCK + place).collect::<Vec<_>>()));
     }
     all.sort_by_key(|cluster| cluster[0]);
     all
 }
 
-fn of_block(vectors: &[&[f32]], most: usize) -> Vec<Vec<usize>> {
+fn cluster_block(vectors: &[&[f32]], most: usize) -> Vec<Vec<usize>> {
     let count = vectors.len();
     let mut distances = Vec::with_capacity(count * count.saturating_sub(1) / 2);
     for first in 0..count {

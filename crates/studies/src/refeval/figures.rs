@@ -357,7 +357,7 @@ impl VerdictAgreement {
 
 /// The verdict on each covered unit.
 pub(super) fn covered_verdicts(results: &ExaminationResults) -> Vec<Option<Verdict>> {
-    results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| Verdict::of_right(is_right))).collect()
+    results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| Verdict::from_correctness(is_right))).collect()
 }
 
 /// The verdict on each unit, with `unrelated` for units that were asked for but not covered.

@@ -30,7 +30,7 @@ impl Verdict {
     pub(super) const ALL: [Self; 3] = [Self::Correct, Self::Incorrect, Self::Unrelated];
 
     /// The verdict for a covered unit.
-    pub(super) fn of_right(is_right: bool) -> Self {
+    pub(super) fn from_correctness(is_right: bool) -> Self {
         if is_right { Self::Correct } else { Self::Incorrect }
     }
 
@@ -64,7 +64,7 @@ struct JudgementJson {
     verdict: Verdict,
 }
 
-fn of_json(result: &GenerateResult) -> Answer<usize> {
+fn parse_json(result: &GenerateResult) -> Answer<usize> {
     let no_json = |_| Outcome::Unparsed { why: "not JSON with a reason and a verdict".to_owned() };
     let answer = Answer::from_text(result, |text| serde_json::from_str::<JudgementJson>(text.trim()).map_err(no_json));
     let (value, text) = match answer.value {
@@ -109,7 +109,7 @@ pub(super) fn stage<'a>(
         tokens: true,
     };
     let unrelated = Verdict::Unrelated as usize;
-    let text = ChoiceText { tokens: TOKENS, constraint: Some(schema()), marker: None, read: of_json };
+    let text = ChoiceText { tokens: TOKENS, constraint: Some(schema()), marker: None, read: parse_json };
     let readout = ChoiceReadout {
         text: (mode != JudgementMode::Label).then_some(text),
         // An empty answer does not cover the unit.
@@ -119,7 +119,7 @@ pub(super) fn stage<'a>(
         ..ChoiceReadout::new(labels_in_any_case(&VERDICTS)?, fields)
     };
     let queries = judged.iter().map(query).collect();
-    Ok(QueryStage::new(name, model, queries, readout, inputs).in_several_rounds())
+    Ok(QueryStage::new(name, model, queries, readout, inputs).in_rounds())
 }
 
 fn schema() -> Constraint {

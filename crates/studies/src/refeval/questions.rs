@@ -83,7 +83,7 @@ pub(super) fn clusters_stage<'a>(
     // A title is one line.
     let readout = WrittenReadout { tokens: NAME_TOKENS, stop: vec!["\n".to_owned()] };
     let queries = clusters.iter().enumerate().map(query).collect();
-    QueryStage::new(CLUSTERS, model, queries, readout, inputs).in_several_rounds().with_earlier_fields(&["units"])
+    QueryStage::new(CLUSTERS, model, queries, readout, inputs).in_rounds().with_earlier_fields(&["units"])
 }
 
 /// A question to write.
@@ -223,9 +223,7 @@ pub(super) fn questions_stage<'a>(
         Query::new(id.clone(), id, identity, prompt, slots).with_list("units", texts)
     };
     let queries = wanted.iter().map(query).collect();
-    QueryStage::new(turn.set.questions, model, queries, readout, inputs)
-        .in_several_rounds()
-        .with_earlier_fields(&["units"])
+    QueryStage::new(turn.set.questions, model, queries, readout, inputs).in_rounds().with_earlier_fields(&["units"])
 }
 
 /// Reads a question and its targets from JSON.

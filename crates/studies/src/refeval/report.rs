@@ -196,7 +196,7 @@ impl ExaminationFindings<'_> {
             let row = row! {
                 "unit": unit.id, "document": self.work.passages[unit.passage].document, "text": unit.text,
                 "weight"?: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
-                "verdict": state.covered.map(|(is_right, ..)| Verdict::of_right(is_right).name()),
+                "verdict": state.covered.map(|(is_right, ..)| Verdict::from_correctness(is_right).name()),
                 "gold"?: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|verdict| verdict.name()),
                 "round": state.covered.map(|(_, round, _)| round), "turn": state.covered.map(|(.., turn)| turn),
                 "asked": state.asked, "ignored": state.ignored, "x": place.map(|place| place[0]),

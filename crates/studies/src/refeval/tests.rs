@@ -361,7 +361,7 @@ fn tables_and_options_that_do_not_fit_are_refused() {
             vec![json!({"document": "d9", "passage": 1, "unit": "x"})],
             r#"t:1: nothing in the data has {"document":"d9""#,
         ),
-        (Vec::new(), "the units of passage 1 of `d0`"),
+        (Vec::new(), r#"a row is missing before this line: {"document":"d0","passage":1}"#),
     ] {
         let error = error_text(&given("units", &rows).expect_err("refused"));
         assert!(error.contains(part), "{part}\n{error}");

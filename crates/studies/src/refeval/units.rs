@@ -161,12 +161,9 @@ impl Readout for UnitsReadout<'_> {
         found.units.iter().enumerate().map(|(place, unit)| row(Some(place + 1), Some(unit))).collect()
     }
 
-    fn read(&self, number: usize, rows: &[Value]) -> Result<PassageUnits, RowError> {
-        let passage = &self.passages[number];
+    fn read(&self, _: usize, rows: &[Value]) -> Result<PassageUnits, RowError> {
         let Some(first) = rows.first() else {
-            let Passage { document, number, .. } = passage;
-            let why = format!("a row is missing before this line: the units of passage {number} of `{document}`");
-            return Err(why.into());
+            return Err("a row is missing before this line".into());
         };
         let given: GivenUnit = from_value(first)?;
         let mut units = Vec::with_capacity(rows.len());
@@ -263,7 +260,7 @@ pub(super) fn weights_stage<'a>(
         let slots = vec![("passage", passages[unit.passage].text.as_str()), ("unit", unit.text.as_str())];
         Query::new(format!("{}/{WEIGHTED}", unit.id), unit.id.as_str(), json!({ "unit": unit.id }), prompt, slots)
     };
-    let readout = ChoiceReadout::new(LabelSet::from_words(WEIGHTS)?, ChoiceFields::of_two("weight", WEIGHTS));
+    let readout = ChoiceReadout::new(LabelSet::from_words(WEIGHTS)?, ChoiceFields::binary("weight", WEIGHTS));
     let queries = units.iter().map(query).collect();
     Ok(QueryStage::new(WEIGHTED, model, queries, readout, inputs).with_earlier_fields(&["unit"]))
 }

@@ -26,7 +26,7 @@ impl Evaluator {
     pub(super) fn direction(&self) -> Direction {
         match self {
             Self::Judge | Self::Vote => Direction::HigherIsBetter,
-            Self::Metric(label) => Direction::of_label(label),
+            Self::Metric(label) => Direction::for_metric(label),
         }
     }
 }

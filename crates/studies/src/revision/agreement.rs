@@ -26,7 +26,7 @@ pub(super) struct RevisionEvaluator {
 
 impl RevisionEvaluator {
     /// An evaluator of single texts.
-    pub(super) fn of_scores(
+    pub(super) fn from_scores(
         name: String,
         scores: Vec<Option<f64>>,
         pairs: &[RevisionPair<'_>],

@@ -107,7 +107,7 @@ impl<'a> AnsweredForms<'a> {
 }
 
 /// The evaluators based on questions about both texts.
-pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
+pub(super) fn choice_evaluators(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
     let mut all = Vec::new();
     for gold in golds.iter().copied() {
         for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
@@ -153,7 +153,7 @@ fn extended(form: &AskedForm<'_>, answers: &[usize]) -> Option<usize> {
 }
 
 /// The evaluators based on statements about each text: the mean grade, and the mean expected grade.
-pub(super) fn of_likert(
+pub(super) fn likert_evaluators(
     answered: &AnsweredForms<'_>,
     revisions: &Revisions<'_>,
     golds: &[bool],
@@ -166,7 +166,12 @@ pub(super) fn of_likert(
                 scores[form.of] = if by_labels { answered.expected(number) } else { answered.graded(number) };
             }
             let name = evaluator_name("likert", gold, by_labels, "");
-            all.push(RevisionEvaluator::of_scores(name, scores, &revisions.pairs, answered.cost(gold, |_| by_labels)));
+            all.push(RevisionEvaluator::from_scores(
+                name,
+                scores,
+                &revisions.pairs,
+                answered.cost(gold, |_| by_labels),
+            ));
         }
     }
     all
@@ -193,7 +198,7 @@ impl AnsweredForms<'_> {
 }
 
 /// The evaluators based on `ParaPLUIE`, one for each template.
-pub(super) fn of_paraphrases(
+pub(super) fn paraphrase_evaluators(
     asked: Paraphrases<'_>,
     said: &[Answer<f64>],
     revisions: &Revisions<'_>,
@@ -210,7 +215,7 @@ pub(super) fn of_paraphrases(
         let scores = scores.collect();
         let several = asked.prompts.len() > 1;
         let name = if several { format!("parapluie/{}", prompt.name()) } else { "parapluie".to_owned() };
-        RevisionEvaluator::of_scores(name, scores, &revisions.pairs, cost)
+        RevisionEvaluator::from_scores(name, scores, &revisions.pairs, cost)
     };
     asked.prompts.iter().enumerate().map(evaluator).collect()
 }
@@ -256,7 +261,7 @@ impl ScoredMetric {
     pub(super) fn evaluator(&self, revisions: &Revisions<'_>) -> RevisionEvaluator {
         let upwards = |score: &Option<f64>| score.map(|score| self.direction.upwards(score));
         let scores = self.scores.iter().map(upwards).collect();
-        RevisionEvaluator::of_scores(self.label.clone(), scores, &revisions.pairs, TokenTally::default())
+        RevisionEvaluator::from_scores(self.label.clone(), scores, &revisions.pairs, TokenTally::default())
     }
 }
 

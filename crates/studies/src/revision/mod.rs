@@ -127,7 +127,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let metrics = params.check(samples)?;
         let revisions = Revisions::from_samples(samples);
         let (texts, pairs) = (revisions.texts.as_slice(), revisions.pairs.as_slice());
-        let Some(model) = run.model_if_any() else { return of_metrics(params, samples, &metrics, run) };
+        let Some(model) = run.model_if_any() else { return evaluate_metrics(params, samples, &metrics, run) };
         let prompts = PromptSet::load(
             TEMPLATES,
             &params.prompt,
@@ -190,7 +190,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 }
 
 /// The study of metrics alone, without a model.
-fn of_metrics(
+fn evaluate_metrics(
     params: &RevisionParams,
     samples: &[Sample],
     metrics: &[ChosenMetric],

@@ -10,7 +10,9 @@ use serde_json::json;
 
 use super::agreement::{Alignment, DecidedPair, JudgedPairs, RevisionEvaluator, majority, side};
 use super::cascade::{Cascade, CascadeResults};
-use super::evaluators::{AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned};
+use super::evaluators::{
+    AnsweredForms, ScoredMetric, answer_accuracy, choice_evaluators, likert_evaluators, paraphrase_evaluators, turned,
+};
 use super::forms::CATEGORIES;
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
@@ -215,9 +217,9 @@ impl RevisionFindings<'_> {
 
     fn evaluators(&self) -> Vec<RevisionEvaluator> {
         let pairs = self.revisions.pairs.len();
-        let choice = self.choice.answers.map(|answers| of_choice(answers, pairs, self.choice.golds));
-        let likert = self.likert.answers.map(|answers| of_likert(answers, self.revisions, self.likert.golds));
-        let paraphrases = self.paraphrases.map(|(asked, said)| of_paraphrases(asked, said, self.revisions));
+        let choice = self.choice.answers.map(|answers| choice_evaluators(answers, pairs, self.choice.golds));
+        let likert = self.likert.answers.map(|answers| likert_evaluators(answers, self.revisions, self.likert.golds));
+        let paraphrases = self.paraphrases.map(|(asked, said)| paraphrase_evaluators(asked, said, self.revisions));
         let judges = [choice, likert, paraphrases].into_iter().flatten().flatten();
         judges.chain(self.metrics.iter().map(|metric| metric.evaluator(self.revisions))).collect()
     }

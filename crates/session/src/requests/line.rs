@@ -6,7 +6,7 @@ use probity_runtime::Model;
 use serde_json::{Map, Value};
 
 /// A line that is a request to a model, and how its answer is written.
-pub trait AskedLine: Record + Send + 'static {
+pub trait RequestLine: Record + Send + 'static {
     /// The request to the model.
     type Request: Send;
     /// The model's result.
@@ -86,7 +86,7 @@ fn names(fields: &[(&str, bool)]) -> String {
 }
 
 /// The output line of an answer.
-pub fn answer<L: AskedLine>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
+pub fn answer<L: RequestLine>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
     let mut line = Map::new();
     line.insert("id".into(), id.into());
     // The outcome's reason, if any, is a field beside it.

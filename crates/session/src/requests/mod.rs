@@ -6,6 +6,6 @@ mod score_line;
 mod writer;
 
 pub use generate_line::GenerateLine;
-pub use line::{AskedLine, answer};
+pub use line::{RequestLine, answer};
 pub use score_line::ScoreLine;
 pub use writer::{AnswerWriter, LineTally};

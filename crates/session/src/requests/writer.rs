@@ -8,7 +8,7 @@ use probity_data::LineError;
 use probity_lm::{LabelError, LanguageModel, LmError, Precision, Usage};
 use probity_store::{StoreError, TableWriter};
 
-use super::line::{AskedLine, answer};
+use super::line::{RequestLine, answer};
 use crate::{Context, Notice, ProgressUnit, SessionError};
 
 /// Counts of answered and refused requests.
@@ -45,7 +45,7 @@ impl<'a> AnswerWriter<'a> {
 
     /// Queries the model line by line. Requests that fail `check` are refused with a reason, since the model would end
     /// the whole batch on them.
-    pub fn ask<L: AskedLine>(
+    pub fn ask<L: RequestLine>(
         self,
         model: &dyn LanguageModel,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
@@ -77,7 +77,7 @@ impl<'a> AnswerWriter<'a> {
     }
 
     /// The next request that passes `check`.
-    fn next_request<L: AskedLine>(
+    fn next_request<L: RequestLine>(
         &mut self,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: &dyn Fn(&L::Request) -> Result<(), LmError>,
@@ -105,7 +105,7 @@ impl<'a> AnswerWriter<'a> {
         Ok(None)
     }
 
-    fn take<L: AskedLine>(&mut self, index: usize, result: &L::Result) -> Result<(), StoreError> {
+    fn take<L: RequestLine>(&mut self, index: usize, result: &L::Result) -> Result<(), StoreError> {
         let (place, id) = self.asked.remove(&index).expect("the model answers each request once");
         let count = if L::outcome(result).has_answer() { &mut self.tally.answered } else { &mut self.tally.unanswered };
         *count += 1;

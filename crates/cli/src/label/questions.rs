@@ -12,7 +12,7 @@ use rand::seq::SliceRandom as _;
 use super::LabelArgs;
 
 /// Labelling tasks with their texts.
-pub(super) struct AskedQuestions {
+pub(super) struct SelectedQuestions {
     pub(super) questions: Vec<LabelQuestion>,
     /// Candidates without text, which are skipped.
     pub(super) without_text: Vec<String>,
@@ -38,7 +38,7 @@ enum NothingToAsk {
 
 impl LabelArgs {
     /// All questions.
-    pub(super) fn questions(&self) -> miette::Result<AskedQuestions> {
+    pub(super) fn questions(&self) -> miette::Result<SelectedQuestions> {
         let (samples, mut tasks, named) = self.tasks_of_samples()?;
         let samples: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
         let mut without_text = BTreeSet::new();
@@ -62,7 +62,7 @@ impl LabelArgs {
         let questions = tasks.into_iter().map(question).collect();
         let name = |(item, candidate): (String, String)| format!("`{candidate}` of sample `{item}`");
         let without_text = without_text.into_iter().map(name).collect();
-        Ok(AskedQuestions { questions, without_text, named, has_scores })
+        Ok(SelectedQuestions { questions, without_text, named, has_scores })
     }
 
     /// The samples, all tasks about them, and the number of pairs in a file that get an attribute here.
@@ -78,7 +78,7 @@ impl LabelArgs {
                 }
                 let is_named = |task: &&LabelTask| task.attribute.is_none() && !self.attribute.is_empty();
                 let named = tasks.iter().filter(is_pair).filter(is_named).count();
-                Ok((samples, self.of_attributes(path, tasks)?, named))
+                Ok((samples, self.with_attributes(path, tasks)?, named))
             }
             (None, Some(_)) => {
                 let samples = read.samples(&self.data)?;
@@ -94,7 +94,7 @@ impl LabelArgs {
     }
 
     /// The tasks of a file that match the selected attributes. Tasks without an attribute are repeated for each.
-    fn of_attributes(&self, path: &Path, tasks: Vec<LabelTask>) -> miette::Result<Vec<LabelTask>> {
+    fn with_attributes(&self, path: &Path, tasks: Vec<LabelTask>) -> miette::Result<Vec<LabelTask>> {
         let known: BTreeSet<String> = tasks.iter().filter_map(|task| task.attribute.clone()).collect();
         let is_asked = |own: &String| self.attribute.is_empty() || self.attribute.contains(own);
         let under = |task: LabelTask| match &task.attribute {

@@ -10,7 +10,7 @@ use crate::{Answers, StoreError};
 
 /// A request of a run with its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AskedRequest {
+pub struct AnsweredRequest {
     /// Position of the request in the run, from 0.
     pub position: usize,
     /// Id of the request: the sample id, a slash, and a suffix that is unique in the sample.
@@ -84,7 +84,7 @@ impl AnyAnswer {
 impl Answers {
     /// Returns up to `limit` requests with their answers, in the order of the run, from position `from`. Empty at the
     /// end.
-    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<AskedRequest>, StoreError> {
+    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<AnsweredRequest>, StoreError> {
         self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
     }
 
@@ -133,7 +133,7 @@ impl Answers {
 
     /// The request with this id, or the requests whose ids begin with it and a slash (all of a sample), in the order of
     /// the run.
-    pub fn named(&self, id: &str) -> Result<Vec<AskedRequest>, StoreError> {
+    pub fn named(&self, id: &str) -> Result<Vec<AnsweredRequest>, StoreError> {
         // `0` is the character after `/`, so this range contains every id that begins with the id and a slash.
         self.select(
             "r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position",
@@ -199,14 +199,14 @@ impl Answers {
         wrong.map_or(Ok(overlap), |source| Err(StoreError::Json { path: self.path.clone(), source }))
     }
 
-    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<AskedRequest>, StoreError> {
+    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<AnsweredRequest>, StoreError> {
         let connection = self.connection.lock();
         let columns = format!(
             "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING \
              (key) WHERE",
             both_sealed()
         );
-        let rows = || -> rusqlite::Result<Vec<Option<Result<AskedRequest, serde_json::Error>>>> {
+        let rows = || -> rusqlite::Result<Vec<Option<Result<AnsweredRequest, serde_json::Error>>>> {
             let mut find = connection.prepare_cached(&format!("{columns} {condition}"))?;
             find.query_map(values, |row| if row.get(5)? { parse_request(row).map(Some) } else { Ok(None) })?.collect()
         };
@@ -222,7 +222,7 @@ fn both_sealed() -> String {
 }
 
 /// Parses a row of [`Answers::select`].
-fn parse_request(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Error>> {
+fn parse_request(row: &Row<'_>) -> rusqlite::Result<Result<AnsweredRequest, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {
@@ -231,7 +231,7 @@ fn parse_request(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_j
             // Only the prompt is read, so later fields do not matter here.
             let content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
             let prompt: Prompt = serde_json::from_value(content.into_iter().next().unwrap_or_default())?;
-            return Ok(AskedRequest { position: position as usize, request, prompt, ask: None, answer });
+            return Ok(AnsweredRequest { position: position as usize, request, prompt, ask: None, answer });
         }
         let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
         let ask = match kind.as_str() {
@@ -241,7 +241,7 @@ fn parse_request(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_j
             CLASSES => Ask::Classes,
             _ => Ask::Continuation(serde_json::from_value(asked)?),
         };
-        Ok(AskedRequest { position: position as usize, request, prompt, ask: Some(ask), answer })
+        Ok(AnsweredRequest { position: position as usize, request, prompt, ask: Some(ask), answer })
     };
     Ok(read())
 }

@@ -9,7 +9,7 @@ use probity_runtime::Model;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::line::{AskedLine, check_prompt, exactly_one, prompt};
+use super::line::{RequestLine, check_prompt, exactly_one, prompt};
 
 /// A line that requests the probabilities of labels or of a text.
 #[derive(Debug, Deserialize)]
@@ -72,7 +72,7 @@ impl Record for ScoreLine {
     }
 }
 
-impl AskedLine for ScoreLine {
+impl RequestLine for ScoreLine {
     type Request = ScoreRequest;
     type Result = ScoreResult;
 

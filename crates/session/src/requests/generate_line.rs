@@ -9,7 +9,7 @@ use probity_runtime::Model;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::line::{AskedLine, at_most_one, check_prompt, prompt};
+use super::line::{RequestLine, at_most_one, check_prompt, prompt};
 
 /// Default limit of generated tokens.
 const MAX_TOKENS: usize = 256;
@@ -81,7 +81,7 @@ impl Record for GenerateLine {
     }
 }
 
-impl AskedLine for GenerateLine {
+impl RequestLine for GenerateLine {
     type Request = GenerateRequest;
     type Result = GenerateResult;
 
