@@ -93,7 +93,7 @@ pub(crate) fn load_elements(source: &dyn WeightSource, name: &str, rows: RowRang
     if let [experts, rows] = raw.shape[..] {
         raw.shape = vec![experts * rows];
     }
-    Ok(floats(&of_shape(raw, source, name, &[rows.of])?)[rows.first..][..rows.len].to_vec())
+    Ok(floats(&checked_shape(raw, source, name, &[rows.of])?)[rows.first..][..rows.len].to_vec())
 }
 
 fn floats(raw: &RawTensor) -> Vec<f32> {
