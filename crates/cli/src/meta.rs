@@ -12,7 +12,7 @@ use crate::error::OutputError;
 use crate::events::{Terminal, show};
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::method::{of_plan, run_plan, typed};
+use crate::method::{resumable, run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
 use crate::terminal::{print, visible_json, wrapped};
 

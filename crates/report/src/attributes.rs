@@ -58,7 +58,7 @@ impl Attribute {
         scores.sort_by_key(|score| score.sample);
         let attribute = facts.attributes.text(scores[0].attribute);
         let metric = facts.metrics.text(scores[0].metric);
-        let direction = Direction::of_label(metric);
+        let direction = Direction::for_metric(metric);
         // Each metric has its own scale.
         let within = if metric.is_empty() { facts.scores_within } else { Range::Unbounded };
         let samples: Vec<ScoredSample<'_>> =

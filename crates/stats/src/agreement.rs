@@ -300,7 +300,8 @@ fn sums<'a>(context: &[SystemScore<'a>], (predicted, gold): (f64, f64)) -> BTree
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgreementFigures, golden};
+    use crate::AgreementFigures;
+    use crate::golden::GOLDEN;
 
     const SPEARMAN: Correlation = Correlation::Spearman;
 

@@ -5,10 +5,11 @@ use probity_lm::{GenerateRequest, GenerateResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::figures::TokenCounts;
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::query::Readout;
 use crate::written::{WrittenOutcome, dry_text};
-use crate::{MethodError, RowError};
+use crate::{MethodError, RowError, row};
 
 /// Tokens of a short entry with its line end; stand-ins are no shorter.
 const SHORT_ENTRY: usize = 8;
@@ -20,8 +21,7 @@ pub(crate) struct List {
     pub(crate) ended: ListedOutcome,
     /// Duplicate lines, which count once.
     pub(crate) repeated: usize,
-    pub(crate) prompt_tokens: Option<usize>,
-    pub(crate) tokens: Option<usize>,
+    pub(crate) counts: TokenCounts,
 }
 
 /// Reads a list, one entry per line.
@@ -43,15 +43,13 @@ pub(crate) struct ListReadout {
 struct GivenEntry {
     number: Option<usize>,
     repeated: Option<usize>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 impl List {
     /// A list from another source.
     pub(crate) fn from_entries(entries: Vec<String>, nothing: &'static str) -> Self {
         let ended = ListedOutcome::new(WrittenOutcome::Written, entries.len(), nothing);
-        Self { entries, ended, repeated: 0, prompt_tokens: None, tokens: None }
+        Self { entries, ended, repeated: 0, counts: TokenCounts::default() }
     }
 }
 
@@ -84,8 +82,7 @@ impl Readout for ListReadout {
         let written = if entries.len() > self.most { WrittenOutcome::Truncated } else { written };
         let ended = ListedOutcome::new(written, entries.len(), self.nothing);
         entries.truncate(self.most);
-        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        List { entries, ended, repeated, prompt_tokens, tokens }
+        List { entries, ended, repeated, counts: result.into() }
     }
 
     fn unasked(&self, _: usize, _: bool) -> Result<Option<List>, MethodError> {
@@ -94,19 +91,13 @@ impl Readout for ListReadout {
     }
 
     /// A list without entries has one row with the reason.
-    fn rows(&self, _: usize, identity: Value, list: &List) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, list: &List) -> Vec<Value> {
         let row = |place: usize, entry: Option<&String>| {
-            let mut row = identity.clone();
-            row["number"] = json!(place);
-            row[self.field] = json!(entry);
-            list.ended.write_into(&mut row)?;
-            row["repeated"] = json!(list.repeated);
-            row["prompt_tokens"] = json!(list.prompt_tokens);
-            row["tokens"] = json!(list.tokens);
-            Ok(row)
+            let own = json!({ (self.field): entry });
+            row! { "number": place, ..own, ..list.ended.fields(), "repeated": list.repeated, ..list.counts }
         };
         if list.entries.is_empty() {
-            return Ok(vec![row(0, None)?]);
+            return vec![row(0, None)];
         }
         list.entries.iter().enumerate().map(|(place, entry)| row(place, Some(entry))).collect()
     }
@@ -132,8 +123,7 @@ impl Readout for ListReadout {
         if entries.len() > self.most {
             return Err(format!("{} entries, but {} is {}", entries.len(), self.most_option, self.most).into());
         }
-        let GivenEntry { repeated, prompt_tokens, tokens, .. } = given;
-        Ok(List { entries, ended, repeated: repeated.unwrap_or(0), prompt_tokens, tokens })
+        Ok(List { entries, ended, repeated: given.repeated.unwrap_or(0), counts: from_value(first)? })
     }
 
     fn stand_in(&self, number: usize) -> List {

@@ -14,7 +14,7 @@ use crate::error::OutputError;
 use crate::events::{Terminal, verdict_text};
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::method::{of_plan, run_plan, typed};
+use crate::method::{resumable, run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
 use crate::terminal::{print, table_text, wrapped};
 use lines::LinesArgs;

@@ -193,7 +193,8 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             println!("{name}: {arithmetic:?} differs by {largest:e}");
             // Near ties, rounding can route a row to different experts.
             let most = match name {
-                "gguf-mixtral" | "gguf-qwen3-moe" | "gguf-glm4-moe" | "gguf-granitemoe" | "gguf-qwen3-next" | "gguf-qwen35-moe" => 4.0,
+                "gguf-mixtral" | "gguf-qwen3-moe" | "gguf-glm4-moe" | "gguf-granitemoe" | "gguf-qwen3-next"
+                | "gguf-qwen35-moe" => 4.0,
                 "gguf-gpt-oss" => 8.0,
                 _ => 1.0,
             };
