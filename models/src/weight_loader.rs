@@ -1,5 +1,5 @@
-//! Loading weights for an executor. The executors are [`crate::transformer`] with our kernels and [`crate::device`] with
-//! candle operations.
+//! Loading weights for an executor. The executors are [`crate::transformer`], with our kernels, and [`crate::device`],
+//! with candle operations.
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::roster::row;
+use crate::roster::{judging, row};
 
 /// A golden llama with random weights: 320 tokens, context of 256, chat template, two shards.
 pub(crate) fn tiny() -> PathBuf {
@@ -24,7 +24,8 @@ pub(crate) fn root(path: &str) -> PathBuf {
 
 /// A model for the method.
 pub(crate) fn method_model(method: &str) -> String {
-    row(method).model.as_deref().map_or_else(tiny, root).display().to_string()
+    let model = judging().find(|(name, _)| *name == method).and_then(|(_, row)| row.model.as_deref());
+    model.map_or_else(tiny, root).display().to_string()
 }
 
 /// The options of the method's small run.

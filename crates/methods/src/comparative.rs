@@ -73,7 +73,7 @@ Very small models prefer whichever text is shown first. Use `probity gpt-score` 
 Many models favour one position. In the tables, P(A) is the share of comparisons that the candidate shown first wins. \
 Over all pairs in both orders, an unbiased judge has P(A) = 0.5.
 
-Debiasing corrects p for this bias. A candidate shown first wins if p is above τ instead of 0.5. τ is the median of p, \
+Debiasing corrects p for this bias. A candidate shown first wins if p is above τ, the median of p, instead of 0.5, \
 so both positions win equally often. Scores that average probabilities use p with the log-odds logit p − logit τ. τ is \
 estimated from pairs judged in both orders. Without such pairs (for example with `--pairs no-repeat:R`), nothing is \
 corrected, and P(A) cannot show whether the model favours a position or the candidates shown first are better. A \

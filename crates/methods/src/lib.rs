@@ -7,6 +7,7 @@
 
 pub mod answer;
 pub mod answer_text;
+mod article;
 pub mod attributes;
 pub mod builtin;
 pub mod candidate_report;

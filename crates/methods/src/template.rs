@@ -15,7 +15,7 @@ use probity_lm::{Message, Prompt, Role};
 use probity_options::read_text;
 use sha2::{Digest, Sha256};
 
-use crate::attributes::with_articles;
+use crate::article::with_articles;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::defence::Defence;
 use crate::quote::{Quoted, Scaffold};

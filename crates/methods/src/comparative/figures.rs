@@ -363,7 +363,7 @@ pub(super) fn write_scores(
                 let of_attribute = cells.iter().filter(|cell| cell.attribute == attribute);
                 let judged = of_attribute.flat_map(|cell| cell.items[item].judged());
                 let comparisons = judged.filter(|c| c.i == position || c.j == position).count();
-                // Rank 1 is best; equal scores share the mean of their ranks. Comparisons are counted over all templates.
+                // Rank 1 is best; equal scores share the mean of their ranks. Comparisons are those of all templates.
                 let row = row! {
                     "item": sample.id, "attribute": name, "candidate": candidate.id, "index": position,
                     "score": scores[position], "rank": ranks[position], "comparisons": comparisons,

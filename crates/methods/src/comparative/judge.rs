@@ -315,7 +315,8 @@ impl ComparisonJudge<'_> {
             "template": self.params.template[template], "i": i, "j": j, "candidate_i": sample.candidates[i].id,
             "candidate_j": sample.candidates[j].id, "p": verdict.p(), "logprob_i": logprob_i,
             "logprob_j": logprob_j, "mass": verdict.answer.mass, ..&verdict.answer.outcome,
-            "prompt_tokens": verdict.answer.counts.prompt_tokens, "precision": self.precision, "samples"?: verdict.samples,
+            "prompt_tokens": verdict.answer.counts.prompt_tokens, "precision": self.precision,
+            "samples"?: verdict.samples,
         }
     }
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::verdict::OfferedVerdicts;
-use crate::attributes::{AttributeWords, article};
+use crate::article::article;
+use crate::attributes::AttributeWords;
 use crate::question::{LayoutOptions, SubjectOptions};
 use crate::{MethodError, RatingScale};
 

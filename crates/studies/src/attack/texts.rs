@@ -74,7 +74,7 @@ fn spaced(text: &str) -> String {
 
 /// The built-in attacks; NOUN in a text stands for the prompt's noun for a text. The kinds are published, the texts are
 /// ours; docs/methods/attack.md lists the sources.
-const SHIPPED: &str = include_str!("../prompts/attacks.jsonl");
+const SHIPPED: &str = include_str!("attacks.jsonl");
 
 /// The built-in attacks for texts with this noun.
 pub(super) fn shipped(noun: &str) -> Vec<AttackText> {

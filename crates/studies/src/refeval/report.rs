@@ -191,8 +191,8 @@ impl ExaminationFindings<'_> {
         run.table(KNOWLEDGE, self.work.units.len())?;
         for (index, (unit, state)) in self.work.units.iter().zip(&self.results.units).enumerate() {
             let place = places.get(index);
-            // `verdict` is null if not covered; `ignored` counts answers that did not cover it; x and y are its position on
-            // the map of units.
+            // `verdict` is null if not covered; `ignored` counts answers that did not cover it; x and y are its
+            // position on the map of units.
             let row = row! {
                 "unit": unit.id, "document": self.work.passages[unit.passage].document, "text": unit.text,
                 "weight"?: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),

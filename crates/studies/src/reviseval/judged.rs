@@ -84,8 +84,8 @@ impl<'a> ReferenceQuestions<'a> {
             rest = after;
             (judge, own)
         };
-        // `tag`: the reference, if there are several; `temperature`: that of a further cycle; `shown`: the candidates in
-        // presentation order.
+        // `tag`: the reference, if there are several; `temperature`: that of a further cycle; `shown`: the candidates
+        // in presentation order.
         let identity = |number: usize| {
             let (asked, question) = (&self.asked[number], &questions[number]);
             row! {
