@@ -175,7 +175,7 @@ impl ModelConfig {
                 // Models with a class head predict no tokens.
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
                 // Weights that predict further tokens.
-                let is_of_more = config.delta.is_some() && name.starts_with("mtp.");
+                let is_of_more = config.recurrence.is_some() && name.starts_with("mtp.");
                 let is_derived = name.ends_with("rotary_emb.inv_freq");
                 is_derived
                     || is_of_long

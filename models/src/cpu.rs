@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
-    Activation, AttentionShape, Buffer, DeltaRoom, DeltaShape, Inputs, Isa, Norm, PackedSpan, ProductForm, activate,
-    add_scaled, join_spans, matmul, normalise, pack_span, prefer_large_pages,
+    Activation, AttentionShape, Buffer, DeltaRoom, Inputs, Isa, Norm, PackedSpan, ProductForm, activate, add_scaled,
+    join_spans, matmul, normalise, pack_span, prefer_large_pages,
 };
 
 use crate::SourceError;
@@ -223,18 +223,17 @@ pub(crate) struct LayerStates {
 }
 
 impl LayerStates {
-    /// Allocates states of `layers` layers.
-    pub(crate) fn new(layers: usize, shape: &DeltaShape) -> Self {
-        let len = shape.state_len();
+    /// Allocates states of `len` elements for each of some layers.
+    pub(crate) fn new((layers, len): (usize, usize)) -> Self {
         // Zeroed memory is not touched until a layer writes its state.
         let mut values = vec![0.0; layers * len];
         prefer_large_pages(&mut values);
         Self { values, len }
     }
 
-    /// Bytes of the states of `layers` layers.
-    pub(crate) fn bytes(layers: usize, shape: &DeltaShape) -> usize {
-        layers * shape.state_len() * size_of::<f32>()
+    /// Bytes of states of `len` elements for each of some layers.
+    pub(crate) fn bytes((layers, len): (usize, usize)) -> usize {
+        layers * len * size_of::<f32>()
     }
 
     pub(crate) fn layer(&self, index: usize) -> &[f32] {

@@ -13,7 +13,7 @@ use crate::layer_inputs::{LayerInputConfig, LayerInputs};
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::{
-    AttentionNames, DeltaNet, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
+    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, Recurrence, StackConfig,
     Temperature,
 };
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
@@ -63,8 +63,8 @@ pub struct DecoderConfig {
     pub sinks: Option<&'static str>,
     /// Whether each query head has a gate of the attention's output. Its rows follow those of the head's query.
     pub output_gate: bool,
-    /// The gated delta nets of recurrent layers, if there are any.
-    pub delta: Option<DeltaNet>,
+    /// What recurrent layers compute, if there are any.
+    pub recurrence: Option<Recurrence>,
     /// Factor of the attention and feed-forward outputs before they are added to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
@@ -171,7 +171,7 @@ impl DecoderConfig {
             temperature: self.temperature,
             sinks: self.sinks,
             output_gate: self.output_gate,
-            delta: self.delta,
+            recurrence: self.recurrence,
             bidirectional: false,
             relative: None,
             disentangled: None,

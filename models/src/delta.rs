@@ -40,6 +40,7 @@ pub(crate) const DELTA_PAIRS: [Pair; 11] = [
 
 /// The weights of a gated delta net, with linear layers `L` and norms `N`.
 pub(crate) struct DeltaWeights<L, N> {
+    pub(crate) shape: DeltaShape,
     /// Queries, keys and values before the convolution.
     pub(crate) mixed: L,
     /// Gates of the results.
@@ -94,6 +95,7 @@ impl<L, N> DeltaWeights<L, N> {
             }
         }
         Ok(Self {
+            shape: s,
             mixed,
             gate,
             rates,

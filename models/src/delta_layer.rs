@@ -1,18 +1,13 @@
 //! [Gated delta nets](crate::delta) on our kernels.
 
 use probity_kernels::{
-    Activation, DeltaInputs, DeltaShape, DeltaText, DeltaWeights as KernelWeights, activate, gated_delta, matmul,
-    normalise,
+    Activation, DeltaInputs, DeltaText, DeltaWeights as KernelWeights, activate, gated_delta, matmul, normalise,
 };
 
 use crate::cpu::{CpuSpan, NormWeights, Workspace, keep_rows};
 use crate::delta::DeltaWeights;
 use crate::linear::Linear;
 use crate::transformer::{ForwardPass, LayerPlace, add_product};
-
-fn shape(place: &LayerPlace<'_>) -> DeltaShape {
-    place.config.delta.expect("a recurrent layer has a description").shape
-}
 
 impl DeltaWeights<Linear, NormWeights> {
     /// Adds the results to the residual stream and writes the new states. If only some rows are kept, the others are
@@ -24,7 +19,7 @@ impl DeltaWeights<Linear, NormWeights> {
         place: &LayerPlace<'_>,
         new: &mut [CpuSpan],
     ) {
-        let (isa, shape) = (pass.compute.isa, shape(place));
+        let (isa, shape) = (pass.compute.isa, self.shape);
         let width = place.config.hidden_size;
         let rows = w.x.len() / width;
         let norm = self.norms.before(place.config.norm_first);
@@ -63,7 +58,7 @@ impl DeltaWeights<Linear, NormWeights> {
 
     /// Runs the recurrence of each text from the state of the span before it.
     fn run(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
-        let shape = shape(place);
+        let shape = self.shape;
         let mut texts = Vec::with_capacity(new.len());
         for (stretch, new) in pass.stretches.iter().zip(new) {
             // Of earlier spans only the last one's state matters.

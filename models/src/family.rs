@@ -76,7 +76,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         temperature: None,
         sinks: None,
         output_gate: false,
-        delta: None,
+        recurrence: None,
         branch_scale: 1.0,
         logit_scale: 1.0,
         logit_cap: None,

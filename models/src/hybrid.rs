@@ -10,7 +10,7 @@ use crate::decoder::{DecoderConfig, HEAD_NORMED_NAMES};
 use crate::delta::DELTA_PAIRS;
 use crate::family::{base_config, read_rotated_share, read_with_any_rotation, set_rotated_share, take_rotated_share};
 use crate::gguf::{GgufError, GgufReader, MAX_CONTEXT, MAX_SIZE, NEXT_TOKEN_PAIRS, Pair, joined};
-use crate::stack_config::DeltaNet;
+use crate::stack_config::{DeltaNet, Recurrence};
 
 /// The types of layers in configurations.
 const RECURRENT: &str = "linear_attention";
@@ -62,33 +62,35 @@ pub(crate) fn decoder(config: &Map<String, Value>, fields: &mut ConfigFields) ->
     let whole = fields.flag("probity.norm_weights_whole")?.unwrap_or(false);
     decoder.norm = if whole { NormKind::RootMeanSquare } else { NormKind::RootMeanSquareLessOne };
     decoder.unused_layers = fields.count("probity.unused_layers")?.unwrap_or(0);
-    set_recurrent(fields, &mut decoder, kinds.as_ref(), interval)?;
-    decoder.delta = Some(delta(fields)?);
+    let usual = |layer: usize| !(layer + 1).is_multiple_of(interval);
+    set_recurrent(fields, &mut decoder, kinds.as_ref(), RECURRENT, usual)?;
+    decoder.recurrence = Some(Recurrence::Delta(delta(fields)?));
     Ok(decoder)
 }
 
-/// Selects the layers that are gated delta nets.
-fn set_recurrent(
+/// Selects the layers of the type `recurrent`, or without a list of types those that `usual` selects.
+pub(crate) fn set_recurrent(
     fields: &ConfigFields,
     decoder: &mut DecoderConfig,
     kinds: Option<&Value>,
-    interval: usize,
+    recurrent: &str,
+    usual: impl Fn(usize) -> bool,
 ) -> Result<(), ConfigError> {
     let count = decoder.layers.len();
-    let recurrent: Vec<bool> = match kinds {
-        None => (0..count).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
+    let chosen: Vec<bool> = match kinds {
+        None => (0..count).map(usual).collect(),
         Some(value) => {
             let kinds = value.as_array().filter(|kinds| kinds.len() == count);
             let kinds = kinds.ok_or_else(|| invalid("layer_types", value, &format!("a list of {count} types")))?;
             let is_recurrent = |kind: &Value| match kind.as_str() {
-                Some(RECURRENT) => Ok(true),
+                Some(kind) if kind == recurrent => Ok(true),
                 Some(ATTENTION) => Ok(false),
                 _ => Err(fields.not_honoured("layer_types", value)),
             };
             kinds.iter().map(is_recurrent).collect::<Result<_, _>>()?
         }
     };
-    decoder.layers.iter_mut().zip(recurrent).for_each(|(layer, recurrent)| layer.recurrent = recurrent);
+    decoder.layers.iter_mut().zip(chosen).for_each(|(layer, recurrent)| layer.recurrent = recurrent);
     Ok(())
 }
 

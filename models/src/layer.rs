@@ -3,9 +3,10 @@
 
 use probity_kernels::Activation;
 
+use crate::convolution::ConvolutionWeights;
 use crate::delta::DeltaWeights;
 use crate::row_range::RowRange;
-use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, RouterScores, StackConfig};
+use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, Recurrence, RouterScores, StackConfig};
 use crate::weight_loader::{PartNorms, WeightLoader};
 
 /// Attention weights and norms.
@@ -244,7 +245,8 @@ impl<L, N> FeedForwardWeights<L, N> {
 /// The first sublayer, in which tokens see those before them.
 pub(crate) enum TokenMixer<L, N> {
     Attention(AttentionWeights<L, N>),
-    Recurrent(DeltaWeights<L, N>),
+    Delta(DeltaWeights<L, N>),
+    Convolution(ConvolutionWeights<L, N>),
 }
 
 pub(crate) struct LayerWeights<L, N> {
@@ -282,8 +284,9 @@ impl<L, N> LayerWeights<L, N> {
         if index == 0 && !c.first_input_norm {
             attention.norms.stream = None;
         }
-        let mixer = match c.delta.filter(|_| c.layers[index].recurrent) {
-            Some(delta) => TokenMixer::Recurrent(DeltaWeights::load(parts, delta, c)?),
+        let mixer = match c.recurrence.filter(|_| c.layers[index].recurrent) {
+            Some(Recurrence::Delta(delta)) => TokenMixer::Delta(DeltaWeights::load(parts, delta, c)?),
+            Some(Recurrence::Convolution(width)) => TokenMixer::Convolution(ConvolutionWeights::load(parts, width, c)?),
             None => TokenMixer::Attention(AttentionWeights::load(parts, &attention, c.names.head_norms, (c, index))?),
         };
         Ok(Self {

@@ -13,6 +13,8 @@ mod bridge;
 mod classes;
 mod classifier;
 mod config;
+mod convolution;
+mod convolution_layer;
 mod cpu;
 mod deberta_v2;
 mod decoder;
@@ -41,6 +43,7 @@ mod head;
 mod hybrid;
 mod layer;
 mod layer_inputs;
+mod lfm2;
 mod linear;
 mod llama;
 mod ministral;
@@ -92,7 +95,7 @@ pub use registry::{
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{ByteTensor, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
-pub use stack_config::{DeltaNet, DenseLayers, ExpertChoice, LayerSight, RouterScores, Temperature};
+pub use stack_config::{DeltaNet, DenseLayers, ExpertChoice, LayerSight, Recurrence, RouterScores, Temperature};
 pub use text_part::{TextTensors, text_part, text_tensor};
 
 /// How the kernels compute.

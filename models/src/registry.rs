@@ -29,6 +29,7 @@ static ARCHITECTURES: &[Architecture] = &[
     crate::granite::ARCHITECTURE,
     crate::granitemoe::ARCHITECTURE,
     crate::granitemoehybrid::ARCHITECTURE,
+    crate::lfm2::ARCHITECTURE,
     crate::llama::ARCHITECTURE,
     crate::ministral::ARCHITECTURE,
     crate::ministral3::ARCHITECTURE,
@@ -289,11 +290,11 @@ mod tests {
     }
 
     #[test]
-    fn all_architectures_run_on_every_device_but_bridged_ones_and_gated_delta_nets() {
+    fn all_architectures_run_on_every_device_but_bridged_and_recurrent_ones() {
         for one in known_architectures() {
             let devices: &[&str] = match one.kind {
                 ArchitectureKind::Bridged => &["candle-cpu", "cuda", "metal"],
-                _ if one.name.starts_with("qwen3_5") || one.name == "qwen3_next" => &["cpu"],
+                _ if one.name.starts_with("qwen3_5") || ["qwen3_next", "lfm2"].contains(&one.name) => &["cpu"],
                 _ => &["cpu", "candle-cpu", "cuda", "metal"],
             };
             assert_eq!(one.devices, devices, "{}", one.name);

@@ -37,8 +37,8 @@ pub(crate) struct StackConfig {
     /// Whether each query head has a gate of the attention's output: `output · σ(gate)`. Its rows follow those of the
     /// head's query.
     pub(crate) output_gate: bool,
-    /// The gated delta nets of [recurrent layers](LayerSight::recurrent), if there are any.
-    pub(crate) delta: Option<DeltaNet>,
+    /// What [recurrent layers](LayerSight::recurrent) compute, if there are any.
+    pub(crate) recurrence: Option<Recurrence>,
     /// Whether attention is bidirectional, as in encoders.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -57,6 +57,33 @@ pub(crate) struct StackConfig {
     pub(crate) activation: Activation,
     pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
+}
+
+/// What the recurrent layers of a model compute instead of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recurrence {
+    /// Gated delta nets.
+    Delta(DeltaNet),
+    /// Gated convolutions over this many tokens, the row's own and those before it.
+    Convolution(usize),
+}
+
+impl Recurrence {
+    /// Elements of a layer's state.
+    pub(crate) fn state_len(self, hidden_size: usize) -> usize {
+        match self {
+            Self::Delta(delta) => delta.shape.state_len(),
+            Self::Convolution(width) => (width - 1) * hidden_size,
+        }
+    }
+
+    /// The name in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Delta(_) => "gated delta nets",
+            Self::Convolution(_) => "gated convolutions",
+        }
+    }
 }
 
 /// The gated delta nets of a model.
@@ -140,7 +167,7 @@ pub struct LayerSight {
     pub window: Option<usize>,
     /// Index of the model's rotation that encodes positions; `None` without rotation.
     pub rotation: Option<usize>,
-    /// Whether the layer is a gated delta net instead of attention.
+    /// Whether the layer is [recurrent](Recurrence).
     pub recurrent: bool,
     /// What differs from the stack's sizes.
     pub variant: LayerVariant,
@@ -337,7 +364,7 @@ impl StackConfig {
             temperature: None,
             sinks: None,
             output_gate: false,
-            delta: None,
+            recurrence: None,
             bidirectional: true,
             relative: None,
             disentangled: None,
@@ -395,9 +422,10 @@ impl StackConfig {
         (0..self.layers.len()).map(|layer| own[self.keys_layer(layer)]).collect()
     }
 
-    /// Number of recurrent layers.
-    pub(crate) fn recurrent_layers(&self) -> usize {
-        self.layers.iter().filter(|layer| layer.recurrent).count()
+    /// The number of recurrent layers, and elements of the state of each; `None` if there are none.
+    pub(crate) fn states(&self) -> Option<(usize, usize)> {
+        let layers = self.layers.iter().filter(|layer| layer.recurrent).count();
+        self.recurrence.map(|recurrence| (layers, recurrence.state_len(self.hidden_size)))
     }
 
     /// The key heads of the layers that have keys of their own, with the layer's number.

@@ -90,7 +90,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         temperature: None,
         sinks: None,
         output_gate: false,
-        delta: None,
+        recurrence: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
         disentangled: None,

@@ -412,7 +412,8 @@ impl Layer {
                     attention.to_self(w, pass, place, new);
                 }
             }
-            TokenMixer::Recurrent(delta) => delta.forward(w, pass, place, new),
+            TokenMixer::Delta(delta) => delta.forward(w, pass, place, new),
+            TokenMixer::Convolution(convolution) => convolution.forward(w, pass, place, new),
         }
         if place.kept.is_some_and(<[usize]>::is_empty) {
             return;
@@ -583,7 +584,7 @@ impl LayerStack {
     }
 
     fn new_states(&self) -> Option<LayerStates> {
-        self.config.delta.map(|delta| LayerStates::new(self.config.recurrent_layers(), &delta.shape))
+        self.config.states().map(LayerStates::new)
     }
 
     /// Bytes of a new span of that many tokens.
@@ -593,12 +594,12 @@ impl LayerStack {
 
     /// Bytes of the recurrent states after a span.
     pub(crate) fn state_bytes(&self) -> usize {
-        self.config.delta.map_or(0, |delta| LayerStates::bytes(self.config.recurrent_layers(), &delta.shape))
+        self.config.states().map_or(0, LayerStates::bytes)
     }
 
     /// A copy of a span's keys and values without its states. A span without states is returned as it is.
     pub(crate) fn without_states(&self, compute: Compute, span: &Arc<KvSpan>) -> Arc<KvSpan> {
-        if self.config.delta.is_none() || !span.can_continue() {
+        if self.config.recurrence.is_none() || !span.can_continue() {
             return span.clone();
         }
         let copy = CpuSpan::join(&self.key_shapes(compute), &[span.cache()], span.len()).with_states(None);

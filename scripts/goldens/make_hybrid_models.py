@@ -1,5 +1,6 @@
-"""As make_tiny_models.py and make_tiny_gguf.py, for models in which gated delta nets and attention take turns
-(transformers 5, requirements-5.txt): tests/goldens/models/{qwen3_next,qwen3_5…}/ and tests/goldens/models/gguf-{qwen3-next,qwen35…}/.
+"""As make_tiny_models.py and make_tiny_gguf.py, for models in which recurrent layers and attention take turns
+(transformers 5, requirements-5.txt): tests/goldens/models/{qwen3_next,qwen3_5…,lfm2}/ and
+tests/goldens/models/gguf-{qwen3-next,qwen35…,lfm2}/.
 
 `qwen3_next` and `qwen3_5` also have tensors that predict further tokens, as published; transformers does not read them.
 The GGUF files have the names, the order of heads, and the values that llama.cpp's converter writes, and their logits are
@@ -16,6 +17,8 @@ from gguf.quants import dequantize
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3_5Config,
@@ -60,6 +63,22 @@ EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 
 ORDER = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
 DENSE = SHAPE | {"intermediate_size": 96, "rope_parameters": IMAGES_ROPE, "tie_word_embeddings": True, "layer_types": ORDER}
 MIXED = SHAPE | EXPERTS | {"rope_parameters": IMAGES_ROPE}
+# The width of feed-forward layers becomes 96. Published configurations list the layers of attention.
+CONVOLUTIONS = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 130,
+    "block_multiple_of": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "conv_L_cache": 3,
+    "full_attn_idxs": [1, 3],
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+}
 VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 4, "out_hidden_size": 48, "num_position_embeddings": 4}
 # As in make_tiny_models.py; the seed is 200 and the index, or 210 if rounding would matter more than is usual.
 MODELS = {
@@ -74,6 +93,7 @@ MODELS = {
         [],
     ),
     "qwen3_5_moe": (Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeConfig(text_config=MIXED, vision_config=VISION), torch.bfloat16, "1GB", []),
+    "lfm2": (Lfm2ForCausalLM, Lfm2Config(**CONVOLUTIONS), torch.bfloat16, "1GB", ["layer_types"]),
 }
 # Widths of whole blocks.
 SMALL = SHAPE | {"vocab_size": 600, "hidden_size": 64, "head_dim": 32, "linear_value_head_dim": 32, "linear_key_head_dim": 32}
@@ -83,6 +103,7 @@ GGUF = {
     "gguf-qwen3-next": (Qwen3NextConfig(**SMALL | BLOCKS | {"rope_parameters": ROPE}), MODEL_ARCH.QWEN3NEXT, 220),
     "gguf-qwen35": (Qwen3_5TextConfig(**SMALL | WIDE | {"rope_parameters": IMAGES_ROPE, "tie_word_embeddings": True}), MODEL_ARCH.QWEN35, 223),
     "gguf-qwen35-moe": (Qwen3_5MoeTextConfig(**SMALL | BLOCKS | {"rope_parameters": IMAGES_ROPE}), MODEL_ARCH.QWEN35MOE, 222),
+    "gguf-lfm2": (Lfm2Config(**CONVOLUTIONS | {"vocab_size": 600, "conv_L_cache": 4}), MODEL_ARCH.LFM2, 224),
 }
 
 
@@ -90,13 +111,13 @@ def seed_weights(model: PreTrainedModel, seed: int) -> None:
     """Random weights far from initialisation: peaked attention, varied logits, states with long and short memories."""
     generator = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
-    gain = {"q_proj": 1.4, "k_proj": 1.4, "lm_head": 2.0, "conv1d": 4.0}
+    gain = {"q_proj": 1.4, "k_proj": 1.4, "lm_head": 2.0, "conv1d": 4.0, "conv.conv": 2.0}
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if name.endswith("linear_attn.norm.weight"):
             values = 1 + 0.3 * values
         elif "norm" in name:
-            values = 0.3 * values  # stored minus one
+            values = 0.3 * values + (model.config.model_type == "lfm2")  # the others are stored minus one
         elif name.endswith("A_log"):
             values = 1.5 * values - 1
         elif name.endswith("bias"):
@@ -116,6 +137,20 @@ def add_next_token_tensors(name: str) -> None:
     more = {"mtp.fc.weight": (48, 96), "mtp.norm.weight": (48,), "mtp.layers.0.self_attn.k_proj.weight": (32, 48)}
     tensors = load_file(file) | {key: torch.randn(shape, generator=generator).to(torch.bfloat16) for key, shape in more.items()}
     save_file(tensors, file, metadata={"format": "pt"})
+
+
+def check_convolutions(name: str) -> None:
+    """Checks that tokens before a row's own affect the logits through the convolutions."""
+    tokens = load_file(ROOT / "models" / name / "golden.safetensors")["tokens"]
+    model = load(name)
+    logits = full(model, tokens)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            if hasattr(layer, "conv"):
+                layer.conv.conv.weight[..., :-1] = 0
+    change = float((full(model, tokens) - logits).abs().max())
+    print(f"  largest change without convolutions {change:.2f}")
+    assert change > 0.1, change
 
 
 def check_parts(name: str) -> None:
@@ -176,18 +211,23 @@ def converted(name: str, weights: np.ndarray, config: PreTrainedConfig) -> np.nd
         weights = reordered(name, weights, config, tiled)
     if name.endswith("A_log"):
         return -np.exp(weights)
-    if "conv1d" in name:
+    if "conv1d" in name or "conv.conv" in name:
         return weights[:, 0]
-    return weights + 1 if name.endswith("norm.weight") and "linear_attn" not in name else weights
+    return weights + 1 if is_stored_minus_one(name, config) else weights
+
+
+def is_stored_minus_one(name: str, config: PreTrainedConfig) -> bool:
+    """Whether checkpoints store a norm's weights minus one, and GGUF files as they are."""
+    return name.endswith("norm.weight") and "linear_attn" not in name and config.model_type != "lfm2"
 
 
 def restored(name: str, weights: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
     """The reverse of `converted`."""
     if name.endswith("A_log"):
         weights = np.log(-weights)
-    elif "conv1d" in name:
+    elif "conv1d" in name or "conv.conv" in name:
         weights = weights[:, None]
-    elif name.endswith("norm.weight") and "linear_attn" not in name:
+    elif is_stored_minus_one(name, config):
         weights = weights - 1
     return reordered(name, weights, config, untiled) if "linear_attn" in name and config.model_type.startswith("qwen3_5") else weights
 
@@ -203,6 +243,9 @@ def split_heads(weights: np.ndarray, config: PreTrainedConfig) -> tuple[np.ndarr
 
 def write_metadata(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     """Metadata as in llama.cpp's converter."""
+    if config.model_type == "lfm2":
+        write_convolution_metadata(writer, config)
+        return
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -233,6 +276,21 @@ def write_metadata(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
 
 
+def write_convolution_metadata(writer: GGUFWriter, config: PreTrainedConfig) -> None:
+    """Layers without keys are convolutions."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv([config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types])
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
+
+
 def write_gguf(path: Path, model: PreTrainedModel) -> None:
     """Metadata, vocabulary and tensors; copies the file's weights into the model."""
     config, arch, _ = GGUF[path.parent.name]
@@ -243,7 +301,7 @@ def write_gguf(path: Path, model: PreTrainedModel) -> None:
     names = get_tensor_name_map(arch, config.num_hidden_layers)
 
     def add(name: str, weights: np.ndarray) -> np.ndarray:
-        exact = weights.ndim == 1 or name.endswith(("mlp.gate.weight", "shared_expert_gate.weight", "conv1d.weight"))
+        exact = weights.ndim == 1 or name.endswith(("mlp.gate.weight", "shared_expert_gate.weight", "conv1d.weight", "conv.conv.weight"))
         # Experts one by one, because gguf-py quantises matrices.
         parts = [stored(name, np.ascontiguousarray(part), "F32" if exact else "Q8_0", 0) for part in (weights if weights.ndim == 3 else [weights])]
         raw, kind = (np.stack([raw for raw, _ in parts]) if weights.ndim == 3 else parts[0][0]), parts[0][1]
@@ -311,6 +369,8 @@ def main() -> None:
         golden(name, seed)
         if name.endswith(("next", "text")):
             check_parts(name)
+        if name == "lfm2":
+            check_convolutions(name)
         if name in ("qwen3_next", "qwen3_5"):
             add_next_token_tensors(name)
     for name in GGUF:

@@ -20,8 +20,7 @@ pub struct KnownAttribute {
 }
 
 /// Sorted by name.
-pub static KNOWN: LazyLock<Vec<KnownAttribute>> =
-    LazyLock::new(|| built_in_rows(include_str!("attributes.jsonl")));
+pub static KNOWN: LazyLock<Vec<KnownAttribute>> = LazyLock::new(|| built_in_rows(include_str!("attributes.jsonl")));
 
 /// The words for one attribute in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]

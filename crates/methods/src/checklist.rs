@@ -48,8 +48,7 @@ struct ChecklistRow {
 }
 
 /// The default questions. `{noun}` is replaced by the noun for a candidate.
-static CHECKLISTS: LazyLock<Vec<ChecklistRow>> =
-    LazyLock::new(|| built_in_rows(include_str!("checklists.jsonl")));
+static CHECKLISTS: LazyLock<Vec<ChecklistRow>> = LazyLock::new(|| built_in_rows(include_str!("checklists.jsonl")));
 
 /// Options of checklists.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]

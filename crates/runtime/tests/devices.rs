@@ -270,11 +270,16 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
 }
 
 #[test]
-fn a_model_with_gated_delta_nets_is_refused_on_a_device_by_name() {
-    for name in ["qwen3_next", "qwen3_5", "gguf-qwen35/model.gguf"] {
+fn a_model_with_recurrent_layers_is_refused_on_a_device_by_name() {
+    for (name, layers) in [
+        ("qwen3_next", "gated delta nets"),
+        ("qwen3_5", "gated delta nets"),
+        ("gguf-qwen35/model.gguf", "gated delta nets"),
+        ("lfm2", "gated convolutions"),
+    ] {
         let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
         let error = load(golden(name).to_str().expect("UTF-8 path"), options).err().expect("refused");
-        assert_eq!(error.to_string(), "gated delta nets are not computed on candle-cpu", "{name}");
+        assert_eq!(error.to_string(), format!("{layers} are not computed on candle-cpu"), "{name}");
         assert_eq!(error.help().expect("a hint").to_string(), "use --device cpu", "{name}");
     }
 }

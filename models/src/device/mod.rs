@@ -164,10 +164,12 @@ pub enum DeviceError {
         /// How many devices were to hold them.
         devices: usize,
     },
-    /// The model has gated delta nets.
-    #[error("gated delta nets are not computed on {device}")]
+    /// The model has recurrent layers.
+    #[error("{layers} are not computed on {device}")]
     #[diagnostic(help("use --device cpu"))]
     Recurrent {
+        /// What the layers are.
+        layers: &'static str,
         /// The device.
         device: DeviceChoice,
     },
@@ -321,8 +323,8 @@ pub fn load_decoder_on(
     if place.is_cpu() {
         return Ok(Box::new(LlamaFamily::load(source, config, compute)?));
     }
-    if let (Some(_), [device, ..]) = (config.delta, place.devices()) {
-        return Err(DeviceError::Recurrent { device: *device });
+    if let (Some(recurrence), [device, ..]) = (config.recurrence, place.devices()) {
+        return Err(DeviceError::Recurrent { layers: recurrence.name(), device: *device });
     }
     let model = load(&place, source, compute, |loader| DeviceDecoder::load(loader, config))?;
     Ok(Box::new(model))

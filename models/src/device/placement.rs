@@ -54,9 +54,10 @@ pub fn check_model(devices: &[DeviceChoice], config: &ModelConfig, arithmetic: A
     if let ModelConfig::Bridged(config) = config {
         return check_bridged(devices, config, arithmetic);
     }
-    let recurrent = config.stacks().iter().any(|stack| stack.delta.is_some());
-    if let Some(device) = devices.iter().find(|device| recurrent && **device != DeviceChoice::Cpu) {
-        return Err(DeviceError::Recurrent { device: *device });
+    let recurrence = config.stacks().iter().find_map(|stack| stack.recurrence);
+    let device = devices.iter().find(|device| **device != DeviceChoice::Cpu);
+    if let Some((recurrence, device)) = recurrence.zip(device) {
+        return Err(DeviceError::Recurrent { layers: recurrence.name(), device: *device });
     }
     let layers = config.device_layers();
     if layers < devices.len() { Err(DeviceError::FewLayers { layers, devices: devices.len() }) } else { Ok(()) }

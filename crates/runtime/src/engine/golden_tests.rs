@@ -355,7 +355,7 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
 
 #[test]
 fn joined_spans_change_no_bit() {
-    for name in ["qwen2", "qwen3", "qwen3_next", "qwen3_5_text"] {
+    for name in ["qwen2", "qwen3", "qwen3_next", "qwen3_5_text", "lfm2"] {
         let (model, golden) = (load(name), golden(name));
         let run = |past: &[Arc<KvSpan>], tokens: &[u32]| {
             let segment =
@@ -387,7 +387,7 @@ proptest! {
     fn recurrent_states_do_not_depend_on_cuts_batches_or_shared_prefixes(
         cuts in prop::collection::btree_set(1usize..60, 0..8),
         shared in 1usize..40,
-        name in prop::sample::select(vec!["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]),
+        name in prop::sample::select(vec!["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2"]),
     ) {
         let (model, golden) = (load(name), golden(name));
         let first = &golden.tokens[..60];
@@ -414,10 +414,13 @@ proptest! {
 
 #[test]
 fn a_span_of_a_model_with_states_counts_them_once_whatever_its_length() {
-    for (name, layers) in [("qwen3_next", 3), ("qwen3_5_text", 3), ("llama", 0)] {
+    // Four heads of 12 values, padded to 16, and 16 key elements; three tokens of 112 channels.
+    let delta = 3 * (4 * 16 * 16 + 3 * 112);
+    // Two tokens of 64 channels.
+    let convolution = 2 * 2 * 64;
+    for (name, elements) in [("qwen3_next", delta), ("qwen3_5_text", delta), ("lfm2", convolution), ("llama", 0)] {
         let model = load(name);
-        // Four heads of 12 values, padded to 16, and 16 key elements; three tokens of 112 channels.
-        assert_eq!(model.state_bytes(), layers * 4 * (4 * 16 * 16 + 3 * 112), "{name}");
+        assert_eq!(model.state_bytes(), elements * 4, "{name}");
         let (short, long) = (model.cache_bytes(1), model.cache_bytes(641));
         assert!(short > model.state_bytes() && long - short < 641 * (short - model.state_bytes()), "{name}");
     }
@@ -469,7 +472,7 @@ pub(super) fn scores(
 
 #[test]
 fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
-    for name in ["llama3-rope", "mistral-window", "qwen3", "qwen3_next", "qwen3_5_text"] {
+    for name in ["llama3-rope", "mistral-window", "qwen3", "qwen3_next", "qwen3_5_text", "lfm2"] {
         let (model, golden) = (load(name), golden(name));
         let t = &golden.tokens;
         let query = |parts: &[&[u32]], from: usize| token_query(&parts.concat(), from, 0);

@@ -117,7 +117,7 @@ const FAMILIES: &[(&[&str], Family)] = &[
     (&["qwen2", "deepseek-r1-qwen", "megrez", "f2llmv2"], QWEN2_FAMILY.nfc()),
     (&["stablelm2", "kormo"], QWEN2_FAMILY),
     (&["qwen35"], Family::new(&[Cut::Pattern(QWEN35)]).nfc()),
-    (&["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"], LLAMA3_FAMILY.whole_words().bos()),
+    (&["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0", "lfm2"], LLAMA3_FAMILY.whole_words().bos()),
     (&["dbrx", "glm4", "chatglm-bpe"], LLAMA3_FAMILY),
     (&["smaug-bpe"], LLAMA3_FAMILY.whole_words()),
     (

@@ -310,7 +310,7 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         temperature: None,
         sinks: None,
         output_gate: false,
-        delta: None,
+        recurrence: None,
         bidirectional: false,
         relative: None,
         disentangled: None,
