@@ -81,7 +81,7 @@ fn with_gold() -> String {
     };
     let sample = |k: usize| {
         let candidate = |(n, id): (usize, char)| {
-            let same = k % 4 == 0 && n < 3;
+            let same = k.is_multiple_of(4) && n < 3;
             let text = if same { "the same words".to_owned() } else { text(k, n + 1, 6 - n % 2) };
             json!({"id": id, "text": text, "scores": {"quality": (n * 3 + k) % 5}})
         };

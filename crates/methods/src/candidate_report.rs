@@ -163,6 +163,6 @@ impl<'a> CandidateReport<'a> {
         let headline = if self.agreement.is_empty() { self.means } else { self.agreement };
         let values = json!({ "scores": self.figures, "gold": self.against });
         let (verdict, scores) = (self.verdict, self.of_run);
-        MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
+        MethodReport { verdict, outcomes, headline, scores, values, tables, ..MethodReport::new(signature) }
     }
 }

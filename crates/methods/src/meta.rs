@@ -87,7 +87,7 @@ impl Configured for MetaConfiguration {
         let signature = Signature::without_model(NAME).with_options(params).with("metrics", &inputs.metric_names());
         let details = params.details;
         let report =
-            MethodReport { values, tables, details, outcomes, headline, verdict, ..MethodReport::new(signature) };
+            MethodReport { verdict, outcomes, headline, values, tables, details, ..MethodReport::new(signature) };
         Ok(report.finished(run.cost()))
     }
 }

@@ -293,7 +293,7 @@ impl<'s> JudgeResults<'s> {
             .collect();
         let others = [preference_table(&figures), table, agreement_table, gold_table];
         let tables = gold::main_first(systems, others);
-        MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
+        MethodReport { verdict, outcomes, headline, scores, values, tables, ..MethodReport::new(signature) }
     }
 
     /// The outcomes of all questions to all judges.
