@@ -36,6 +36,9 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     relative: None,
 };
 
+/// The kind of pooling of models with a class head.
+const RANK: u64 = 4;
+
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "bert", config: ReadConfig::Encoder(config), gguf: Some(&GGUF) };
 
@@ -56,12 +59,22 @@ static GGUF: GgufDialect = GgufDialect {
         ("context_length", "max_position_embeddings", MAX_CONTEXT),
     ],
     // `pooling_type` concerns sentence embeddings, not the encoder.
-    known: &["attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
+    known: &[
+        "attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "classifier.output_labels",
+        "pooling_type",
+    ],
     more_known: &[],
     more: |reader, config| {
         // llama.cpp's converter writes `false`. Causal BERT exists (a decoder), but is a different model.
         if reader.bool("attention.causal")? == Some(true) {
             return Err(reader.error("attention.causal", "a bert sees the whole text, and this one does not"));
+        }
+        if reader.integer("pooling_type", MAX_SIZE).is_ok_and(|kind| kind == Some(RANK))
+            || reader.has("cls.output.weight")
+        {
+            let why = "class heads are not read from GGUF files, in which the pooler of a bert's head is missing; use the \
+                       model's safetensors";
+            return Err(reader.error("pooling_type", why));
         }
         config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
         // GGUF has no key for the activation: llama.cpp supports BERT only with GELU.

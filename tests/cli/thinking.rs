@@ -106,6 +106,19 @@ fn options_that_cannot_be_met_are_refused() {
 }
 
 #[test]
+fn a_variable_that_the_template_lacks_is_reported_with_those_that_it_has() {
+    let world = World::new();
+    let (data, model) = (data(&world), model("qwen3"));
+    let stderr = |variable: &str| {
+        let arguments = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence"];
+        world.run(&[&arguments[..], &["--template-var", variable]].concat()).exits(0).stderr
+    };
+    let misspelt = stderr("enable_thinkin=false");
+    assert!(misspelt.contains("enable_thinkin: the chat template has no such variable; it has enable_thinking"));
+    assert!(!stderr("enable_thinking=false").contains("no such variable"));
+}
+
+#[test]
 fn raw_queries_and_texts_think_too() {
     let world = World::new();
     let model = model("qwen3");

@@ -29,6 +29,15 @@ Example:
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
+#[command(mut_arg("think", |option| {
+    option
+        .value_name("auto|off")
+        .help("Thoughts before answers: auto or off")
+        .long_help("Thoughts before answers: auto or off\n\n\
+            `auto` closes the thought before labels and leaves texts as the chat template begins them; `off` closes \
+            it everywhere.")
+}))]
+#[command(mut_arg("thoughts", |option| option.hide(true)))]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: Typed<ModelOptions>,

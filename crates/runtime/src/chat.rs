@@ -6,7 +6,7 @@ mod python;
 mod source;
 mod thinking;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -128,6 +128,8 @@ struct TemplateSpent {
 
 struct TemplateParts {
     environment: Environment<'static>,
+    /// See [`ChatTemplate::variables`].
+    variables: BTreeSet<String>,
     source: String,
     named_tokens: Vec<(String, String)>,
     /// Path of the template, for errors.
@@ -156,11 +158,12 @@ impl ChatTemplate {
         }
         let limits = WorkLimits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
-        let environment =
+        let (environment, variables) =
             within(limits, move || compile(&text)).map_err(|limit| limit_error(&limit, ChatError::Invalid))??;
         Ok(Self {
             parts: Arc::new(TemplateParts {
                 environment,
+                variables,
                 source: source.to_owned(),
                 named_tokens: named_tokens.to_vec(),
                 path: path.to_owned(),
@@ -172,6 +175,11 @@ impl ChatTemplate {
     /// The template's text.
     pub fn source(&self) -> &str {
         &self.parts.source
+    }
+
+    /// The variables that can be set.
+    pub fn variables(&self) -> &BTreeSet<String> {
+        &self.parts.variables
     }
 
     /// The conversation as text, up to the start of the assistant's next message if `add_generation_prompt`.
@@ -266,7 +274,8 @@ impl TemplateParts {
     }
 }
 
-fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
+/// The compiled template and the variables that can be set.
+fn compile(source: &str) -> Result<(Environment<'static>, BTreeSet<String>), ChatError> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
@@ -275,7 +284,11 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     environment.set_recursion_limit(64);
     python::extend(&mut environment);
     environment.add_template_owned(NAME, source::rewritten(source)?).map_err(|e| ChatError::Invalid(describe(&e)))?;
-    Ok(environment)
+    let used =
+        environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?.undeclared_variables(false);
+    let is_function = |name: &str| environment.globals().any(|(global, _)| global == name);
+    let variables = used.into_iter().filter(|name| !is_reserved_variable(name) && !is_function(name)).collect();
+    Ok((environment, variables))
 }
 
 /// A writer that accepts at most `limit` bytes.

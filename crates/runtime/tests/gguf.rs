@@ -379,7 +379,7 @@ fn metadata_of(architecture: &str, keys: &[(&str, Meta)]) -> Gguf {
 }
 
 #[test]
-fn a_bert_says_that_it_is_not_causal_and_no_other_may() {
+fn a_bert_says_that_it_is_not_causal_and_has_no_class_head() {
     let config = |gguf: Gguf| gguf_config(&open(&gguf).expect("a valid header"));
     // As written by llama.cpp's converter.
     let bert = |causal: Meta| {
@@ -400,6 +400,13 @@ fn a_bert_says_that_it_is_not_causal_and_no_other_may() {
     assert_eq!(config(bert(Meta::Bool(0))).expect("a bert")["max_position_embeddings"], json!(512));
     let refused = config(bert(Meta::Bool(1))).expect_err("a causal bert").to_string();
     assert!(refused.contains("bert.attention.causal"), "{refused}");
+    // As written for a model with a class head, whose labels are not always there.
+    let classes = bert(Meta::Bool(0)).tensor("cls.output.weight", &[32, 3], 0, &[0; 384]);
+    let labels = Meta::Strs(["no", "maybe", "yes"].map(str::to_owned).to_vec());
+    for classes in [with(classes.clone(), "bert.classifier.output_labels", Some(labels)), classes] {
+        let refused = config(classes).expect_err("a class head").to_string();
+        assert!(refused.contains("class heads are not read from GGUF files"), "{refused}");
+    }
     let llama = |causal: u8| config(with(small(), "llama.attention.causal", Some(Meta::Bool(causal))));
     assert!(llama(1).is_ok());
     assert!(llama(0).expect_err("not causal").to_string().contains("llama.attention.causal"));

@@ -8,7 +8,7 @@ use probity_lm::{LanguageModel, ModelDescription, TextEncoder, ThinkMode, Thinki
 use probity_report::text::thousands;
 use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, Model, ModelMemory, TextModel, device_room};
 
-use crate::options::{ByteSize, ModelOptions};
+use crate::options::{ByteSize, ComputingOptions, ModelOptions, TemplateVariable};
 use crate::{Events, Notice, SessionError};
 
 /// A model whose files are open.
@@ -140,6 +140,7 @@ impl ModelPool {
             match &loaded {
                 PoolModel::Language(model) => {
                     self.report_options(load_options, model);
+                    self.report_variables(&opened.options.computing, model);
                     self.report_limits(model);
                 }
                 PoolModel::Encoder(model) if load_options.devices.has_copies() => {
@@ -177,6 +178,19 @@ impl ModelPool {
                 ByteSize(budget).rounded_up(),
                 ByteSize(free).rounded_up()
             )));
+        }
+    }
+
+    /// Warns of variables that the chat template does not have.
+    fn report_variables(&self, options: &ComputingOptions, model: &Model) {
+        let Some(chat) = model.encoder().chat() else { return };
+        for TemplateVariable { name, .. } in &options.template_var {
+            if !chat.variables().contains(name) {
+                let known = chat.variables().iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
+                let warning = format!("--template-var {name}: the chat template has no such variable; {known}");
+                self.events.notice(Notice::Warning(&warning));
+            }
         }
     }
 
