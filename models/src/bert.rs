@@ -72,8 +72,8 @@ static GGUF: GgufDialect = GgufDialect {
         if reader.integer("pooling_type", MAX_SIZE).is_ok_and(|kind| kind == Some(RANK))
             || reader.has("cls.output.weight")
         {
-            let why = "class heads are not read from GGUF files, in which the pooler of a bert's head is missing; use the \
-                       model's safetensors";
+            let why = "class heads are not read from GGUF files, in which the pooler of a bert's head is missing; use \
+                       the model's safetensors";
             return Err(reader.error("pooling_type", why));
         }
         config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
