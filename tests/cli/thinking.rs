@@ -75,6 +75,10 @@ fn a_run_that_ends_within_a_thought_goes_on_to_the_same_bytes() {
     // Thoughts are stored and shown, without marks and roles.
     let shown = world.run(&["show", "whole", "s1"]).exits(0).stdout;
     assert!(shown.contains("/thought"), "{shown}");
+    // The mean over three thoughts is the result, which the table has too.
+    let mean = shown.lines().find(|line| line.contains("mean of 3")).unwrap_or_else(|| panic!("{shown}"));
+    let mass = masses(&world, "whole/comparisons.jsonl")[0];
+    assert!(mean.contains(&format!("{mass:.4}")), "{mean}");
 }
 
 #[test]

@@ -254,16 +254,19 @@ fn texts(sample: &Sample) -> String {
     text
 }
 
-/// A table of queries with short answers.
+/// Shares and mass of labels in a table.
+fn label_cells(answer: &LabelAnswer) -> (String, String) {
+    let labels: Vec<String> = answer.labels.iter().map(|label| format!("{} {:.4}", label.name, label.prob)).collect();
+    (labels.join("  "), format!("{:.4}", answer.mass))
+}
+
+/// A table of queries with short answers. Several answers to one question, after several thoughts, are followed by
+/// their mean, which is the result.
 fn questions(asked: &[AnsweredRequest]) -> String {
     let row = |one: &AnsweredRequest| {
         let (said, mass) = match &one.answer {
             AnyAnswer::Score(result) => match &result.answer {
-                Some(ScoreAnswer::Labels(labels)) => {
-                    let label = |label: &LabelScore| format!("{} {:.4}", label.name, label.prob);
-                    let said: Vec<String> = labels.labels.iter().map(label).collect();
-                    (said.join("  "), format!("{:.4}", labels.mass))
-                }
+                Some(ScoreAnswer::Labels(labels)) => label_cells(labels),
                 Some(
                     ScoreAnswer::Continuation(answer)
                     | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. })
@@ -281,7 +284,18 @@ fn questions(asked: &[AnsweredRequest]) -> String {
         let outcome = outcome_name(is_text, one.answer.outcome().name()).to_owned();
         vec![one.request.clone(), outcome, said, mass]
     };
-    let rows: Vec<Vec<String>> = asked.iter().map(row).collect();
+    let mean = |answers: &[AnsweredRequest]| {
+        let labels = |one: &AnsweredRequest| match &one.answer {
+            AnyAnswer::Score(result) => result.labels().cloned(),
+            AnyAnswer::Generate(_) => None,
+        };
+        let labels: Vec<LabelAnswer> = answers.iter().map(labels).collect::<Option<_>>()?;
+        let (said, mass) = label_cells(&LabelAnswer::mean(&labels.iter().collect::<Vec<_>>())?);
+        Some(vec![answers[0].request.clone(), format!("mean of {}", labels.len()), said, mass])
+    };
+    let same = asked.chunk_by(|a, b| a.request == b.request);
+    let rows = same.flat_map(|one| one.iter().map(row).chain((one.len() > 1).then(|| mean(one)).flatten()));
+    let rows: Vec<Vec<String>> = rows.collect();
     format!(
         "{}\n\nThe first of them is below; `probity show RUN QUESTION` prints any.",
         table(&["question", "outcome", "answer", "mass"].map(str::to_owned), &rows)

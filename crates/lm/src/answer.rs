@@ -140,6 +140,20 @@ impl LabelAnswer {
         })
     }
 
+    /// The mean of the distributions of at least one answer about the same labels, under the full vocabulary. `None` if
+    /// every label has probability 0.
+    pub fn mean(answers: &[&Self]) -> Option<Self> {
+        let share = libm::log(answers.len() as f64);
+        let of_label = |index: usize| {
+            let logprobs: Vec<f64> = answers.iter().map(|answer| answer.labels[index].logprob).collect();
+            let most = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = logprobs.iter().map(|logprob| libm::exp(logprob - most)).sum();
+            if most.is_finite() { most + libm::log(sum) - share } else { most }
+        };
+        let names = answers[0].labels.iter().map(|label| label.name.clone());
+        Self::from_logprobs(names.enumerate().map(|(index, name)| (name, of_label(index))))
+    }
+
     /// [`Outcome::LowMass`] below `min_mass`, [`Outcome::Tie`] if the two best labels are equal, otherwise
     /// [`Outcome::Scored`].
     pub fn outcome(&self, min_mass: f64) -> Outcome {

@@ -249,17 +249,8 @@ fn mean(mut results: Vec<ScoreResult>, min_mass: f64) -> ScoreResult {
     let (Some(labels), None, [first, _, ..]) = (labels, failed, &results[..]) else {
         return results.swap_remove(failed.unwrap_or(0));
     };
-    let share = libm::log(labels.len() as f64);
-    let of_label = |index: usize| {
-        let logprobs: Vec<f64> = labels.iter().map(|answer| answer.labels[index].logprob).collect();
-        let most = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logprobs.iter().map(|logprob| libm::exp(logprob - most)).sum();
-        if most.is_finite() { most + libm::log(sum) - share } else { most }
-    };
-    let names = labels[0].labels.iter().map(|label| label.name.clone());
-    let answer = LabelAnswer::from_logprobs(names.enumerate().map(|(index, name)| (name, of_label(index))));
     let prompt_tokens = first.prompt_tokens;
-    if let Some(mut answer) = answer {
+    if let Some(mut answer) = LabelAnswer::mean(&labels) {
         answer.likeliest = labels[0].likeliest.clone().filter(|_| answer.mass < min_mass);
         let outcome = answer.outcome(min_mass);
         return ScoreResult { outcome, prompt_tokens, answer: Some(ScoreAnswer::Labels(answer)) };
