@@ -55,6 +55,9 @@ pub struct ModelPool {
     entries: Mutex<Vec<PoolEntry>>,
 }
 
+/// The maximum number of variables of a chat template in a warning.
+const LISTED_VARIABLES: usize = 20;
+
 /// Weights may take 1/3 of a memory. Another third remains for keys and values, which take half of the free memory when
 /// a model is loaded, and a third for everything else.
 const WEIGHTS_SHARE: u64 = 3;
@@ -184,10 +187,10 @@ impl ModelPool {
     /// Warns of variables that the chat template does not have.
     fn report_variables(&self, options: &ComputingOptions, model: &Model) {
         let Some(chat) = model.encoder().chat() else { return };
+        let known: Vec<&str> = chat.variables().iter().map(String::as_str).take(LISTED_VARIABLES).collect();
+        let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
         for TemplateVariable { name, .. } in &options.template_var {
             if !chat.variables().contains(name) {
-                let known = chat.variables().iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-                let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
                 let warning = format!("--template-var {name}: the chat template has no such variable; {known}");
                 self.events.notice(Notice::Warning(&warning));
             }
