@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probity_lm::{Finish, Sampling, SamplingLimits, Usage};
-use probity_models::{Arithmetic, ModelConfig, PackedDecoder, load_decoder, load_encoder_decoder, read_config};
+use probity_models::{
+    Arithmetic, ModelConfig, PackedDecoder, experts_apart, load_decoder, load_encoder_decoder, read_config,
+};
 use serde_json::Value;
 
 use super::behind::BehindText;
@@ -24,10 +26,11 @@ fn models() -> impl Iterator<Item = &'static str> {
 
 fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
-    let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
-    match read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported") {
-        ModelConfig::Decoder(config) => load_decoder(&source, *config, arithmetic),
-        ModelConfig::EncoderDecoder(config) => load_encoder_decoder(&source, &config, arithmetic),
+    let config = serde_json::from_slice(&config).expect("valid JSON");
+    let source = experts_apart(&config, SafetensorsFiles::open(&folder(name)).expect("valid checkpoint"));
+    match read_config(&config).expect("supported") {
+        ModelConfig::Decoder(config) => load_decoder(&*source, *config, arithmetic),
+        ModelConfig::EncoderDecoder(config) => load_encoder_decoder(&*source, &config, arithmetic),
         ModelConfig::Encoder(_) | ModelConfig::Bridged(_) => panic!("{name} generates nothing with our kernels"),
     }
     .expect("complete checkpoint")
