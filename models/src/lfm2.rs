@@ -1,10 +1,12 @@
 //! LFM2 (Liquid AI 2025): gated convolutions over a few tokens, and some layers of attention with norms of queries and
 //! keys.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, ConfigFields, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
 use crate::convolution::CONVOLUTION_PAIRS;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::family::{base_config, gguf, read_beside_heads};
@@ -46,16 +48,14 @@ const MAX_WIDTH: usize = 1 << 8;
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("lfm2", config);
     fields.put_usual_base(1e6);
-    if let Some(eps) = fields.take("norm_eps") {
-        fields.put("rms_norm_eps", eps);
-    }
-    for (field, usual) in
-        [("rms_norm_eps", json!(1e-5)), ("conv_L_cache", json!(3)), ("block_ffn_dim_multiplier", json!(1.0))]
-    {
+    // GGUF files have the usual name.
+    let eps = fields.number("norm_eps", &EPSILONS)?.map(|eps| json!(eps)).or_else(|| fields.take("rms_norm_eps"));
+    fields.put("rms_norm_eps", eps.unwrap_or(json!(1e-5)));
+    for (field, usual) in [("conv_L_cache", json!(3)), ("block_ffn_dim_multiplier", json!(1.0))] {
         fields.put_usual(config, field, usual);
     }
-    // The name in older configurations.
-    let tied = [fields.take("tie_word_embeddings"), fields.take("tie_embedding")].into_iter().flatten().next();
+    // The name in older configurations takes precedence.
+    let tied = [fields.take("tie_embedding"), fields.take("tie_word_embeddings")].into_iter().flatten().next();
     fields.put("tie_word_embeddings", tied.unwrap_or(json!(true)));
     let kinds = fields.take("layer_types");
     let attention = fields.take("full_attn_idxs");
@@ -68,11 +68,15 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut decoder = base_config(&mut fields)?;
     decoder.names = &LFM2_NAMES;
     decoder.recurrence = Some(Recurrence::Convolution(width));
-    let is_attention = |layer: usize| match &attention {
-        Some(Value::Array(listed)) => listed.contains(&json!(layer)),
-        _ => true,
+    let layers = decoder.layers.len();
+    let attention = match attention {
+        Some(listed) => serde_json::from_value(listed.clone())
+            .ok()
+            .filter(|indices: &BTreeSet<usize>| indices.iter().all(|layer| *layer < layers))
+            .ok_or_else(|| invalid("full_attn_idxs", &listed, &format!("a list of integers below {layers}")))?,
+        None => (0..layers).collect(),
     };
-    set_recurrent(&fields, &mut decoder, kinds.as_ref(), CONVOLUTION, |layer| !is_attention(layer))?;
+    set_recurrent(&fields, &mut decoder, kinds.as_ref(), CONVOLUTION, |layer| !attention.contains(&layer))?;
     // Of the reference's own kernels and initialisation.
     for field in ["block_dim", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_use_xavier_init"] {
         fields.take(field);
@@ -91,7 +95,8 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
 /// multiple.
 fn set_inner_width(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     let [own, usual] = [fields.size("block_ff_dim")?, fields.size("intermediate_size")?];
-    let mut inner = own.or(usual).ok_or(ConfigError::Missing("intermediate_size"))?;
+    let configured = own.or(usual).ok_or(ConfigError::Missing("intermediate_size"))?;
+    let mut inner = configured;
     let is_adjusted = fields.flag("block_auto_adjust_ff_dim")?.unwrap_or(true);
     let factor = fields.number("block_ffn_dim_multiplier", &(1e-3..=1e3))?;
     let multiple = fields.size("block_multiple_of")?.unwrap_or(256);
@@ -100,6 +105,9 @@ fn set_inner_width(fields: &mut ConfigFields) -> Result<(), ConfigError> {
         if let Some(factor) = factor {
             inner = ((factor * inner as f64) as usize).div_ceil(multiple) * multiple;
         }
+    }
+    if inner == 0 {
+        return Err(invalid("intermediate_size", &json!(configured), "an integer whose adjusted value is not 0"));
     }
     fields.put("intermediate_size", json!(inner));
     Ok(())

@@ -74,6 +74,7 @@ CONVOLUTIONS = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
     "conv_L_cache": 3,
+    "norm_eps": 1e-3,
     "full_attn_idxs": [1, 3],
     "bos_token_id": 0,
     "eos_token_id": 2,

@@ -106,6 +106,8 @@ fn options_that_cannot_be_met_are_refused() {
     compare(&model("r1"), &["--thoughts", "3"]).fails_with(&["--thoughts requires --think N", "--think 1024"]);
     compare(&model("r1"), &["--think", "often"]).fails_with(&["expected auto, off, or"]);
     compare(&model("r1"), &["--template-var", "messages=1"]).fails_with(&["`messages` cannot be set"]);
+    compare(&model("r1"), &["--think", "9", "--format", "text"]).fails_with(&["plain text", "--format chat"]);
+    compare(&model("r1"), &["--template-var", "enable_thinking=False"]).fails_with(&["write false"]);
     compare(&model("r1"), &["--template-var", "effort"]).fails_with(&["expected NAME=VALUE"]);
 }
 

@@ -18,6 +18,12 @@ const TOGETHER: usize = 1_024;
 ))]
 struct NoThoughts;
 
+/// The prompt is no chat.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("a thought is written only in a chat, and this prompt is plain text")]
+#[diagnostic(help("omit --think and --thoughts, or use --format chat or `messages`"))]
+struct NoChat;
+
 /// The thoughts before an answer; an `Err` says why one is missing.
 type Thoughts = Vec<Result<String, Box<GenerateResult>>>;
 
@@ -77,12 +83,12 @@ impl<M: LanguageModel> ThinkingModel<M> {
 
     /// Whether a prompt is answered after a thought that the model writes.
     fn thinks(&self, id: &str, prompt: &Prompt) -> Result<bool, LmError> {
+        let refuse = |source| Err(LmError::Request { id: id.to_owned(), source });
         match prompt {
-            Prompt::Chat { format, .. } if format.is_usual() => match self.description.thinking {
-                Some(_) => Ok(true),
-                None => Err(LmError::Request { id: id.to_owned(), source: Box::new(NoThoughts) }),
-            },
-            _ => Ok(false),
+            Prompt::Chat { format, .. } if !format.is_usual() => Ok(false),
+            _ if self.description.thinking.is_none() => refuse(Box::new(NoThoughts)),
+            Prompt::Chat { .. } => Ok(true),
+            _ => refuse(Box::new(NoChat)),
         }
     }
 

@@ -227,6 +227,10 @@ fn what_a_glm_a_ministral_or_a_hybrid_does_not_honour_is_refused_by_name() {
         ("qwen3_5_moe_text", json!({ "num_experts": 1 }), "num_experts_per_tok"),
         ("lfm2", json!({ "conv_bias": true }), "conv_bias"),
         ("lfm2", json!({ "conv_L_cache": 1 }), "conv_L_cache"),
+        ("lfm2", json!({ "norm_eps": -1e-3 }), "norm_eps"),
+        ("lfm2", json!({ "full_attn_idxs": [1, 4] }), "full_attn_idxs"),
+        ("lfm2", json!({ "full_attn_idxs": "13" }), "full_attn_idxs"),
+        ("lfm2", json!({ "intermediate_size": 1, "block_multiple_of": 1 }), "intermediate_size"),
         ("lfm2", json!({ "layer_types": ["conv", "linear_attention", "conv", "conv"] }), "layer_types"),
         ("lfm2", json!({ "block_use_swiglu": false }), "block_use_swiglu"),
         ("lfm2", json!({ "intermediate_size": null }), "intermediate_size"),
@@ -463,7 +467,7 @@ fn the_same_said_otherwise_is_the_same() {
         (
             "lfm2",
             json!({
-                "block_dim": 64, "block_ff_dim": 130, "block_mlp_init_scale": 1.0, "block_norm_eps": 1e-5,
+                "block_dim": 64, "block_ff_dim": 130, "block_mlp_init_scale": 1.0, "block_norm_eps": 1e-3,
                 "block_out_init_scale": 1.0, "block_use_swiglu": true, "block_use_xavier_init": true, "conv_dim": 64,
                 "conv_dim_out": 64, "conv_use_xavier_init": true, "intermediate_size": 7, "num_heads": 4,
                 "rope_theta": 1e6, "rope_parameters": null, "use_pos_enc": true, "tie_word_embeddings": null,
@@ -473,7 +477,10 @@ fn the_same_said_otherwise_is_the_same() {
             "lfm2",
             json!({ "full_attn_idxs": null, "layer_types": ["conv", "full_attention", "conv", "full_attention"] }),
         ),
-        ("lfm2", json!({ "intermediate_size": 96, "block_auto_adjust_ff_dim": false, "tie_embedding": true })),
+        (
+            "lfm2",
+            json!({ "intermediate_size": 96, "block_auto_adjust_ff_dim": false, "tie_embedding": true, "tie_word_embeddings": false }),
+        ),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

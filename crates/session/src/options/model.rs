@@ -203,6 +203,14 @@ pub enum TemplateVariableError {
     /// There is no name, or no value.
     #[error("expected NAME=VALUE, such as reasoning_effort=low")]
     Form,
+    /// A value in Python's spelling, which would be text.
+    #[error("`{value}` is text here; write {json} for the value")]
+    Python {
+        /// As given.
+        value: String,
+        /// In JSON.
+        json: &'static str,
+    },
     /// The engine sets it.
     #[error("`{0}` cannot be set: it comes from the prompt or the tokenizer")]
     Reserved(String),
@@ -219,6 +227,11 @@ impl FromStr for TemplateVariable {
         }
         if probity_runtime::is_reserved_variable(name) {
             return Err(TemplateVariableError::Reserved(name.to_owned()));
+        }
+        for (python, json) in [("True", "true"), ("False", "false"), ("None", "null")] {
+            if value == python {
+                return Err(TemplateVariableError::Python { value: value.to_owned(), json });
+            }
         }
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
         Ok(Self { name: name.to_owned(), value })
