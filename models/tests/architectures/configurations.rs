@@ -479,7 +479,10 @@ fn the_same_said_otherwise_is_the_same() {
         ),
         (
             "lfm2",
-            json!({ "intermediate_size": 96, "block_auto_adjust_ff_dim": false, "tie_embedding": true, "tie_word_embeddings": false }),
+            json!({
+                "intermediate_size": 96, "block_auto_adjust_ff_dim": false, "tie_embedding": true,
+                "tie_word_embeddings": false,
+            }),
         ),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
